@@ -31,7 +31,7 @@ def test_the_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     # What a page registers is forgotten again.
     monkeypatch.setattr(serial, "_KINDS", dict(serial._KINDS))
-    monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
+    monkeypatch.setattr(locore.samplers.BY_NAME, "_samplers", dict(locore.samplers.BY_NAME._samplers))
     # Seconds buy the same on any machine: on a busy one two would not pay for a text.
     monkeypatch.setattr(hardware, "_paces", WeakKeyDictionary())
     monkeypatch.setattr(hardware, "_measured", lambda model: hardware.Pace(*((0.002, 0.0002) if THOROUGH else (0.02, 0.002))))

@@ -41,7 +41,7 @@ def test_each_sampler_reports_the_name_that_it_is_called_by():
 def test_a_sampler_of_another_distribution_has_a_name(monkeypatch):
     """By `register`, or by an entry point that is looked for when the name is asked for."""
     mine = Rejection(name="mine")
-    monkeypatch.setattr(locore.samplers.BY_NAME, "_made", dict(locore.samplers.BY_NAME._made))
+    monkeypatch.setattr(locore.samplers.BY_NAME, "_samplers", dict(locore.samplers.BY_NAME._samplers))
     with pytest.raises(InvalidArgument, match="unknown sampler 'mine'"):
         sampler_by_name("mine")
     register("mine", mine)

@@ -146,7 +146,7 @@ def test_of_many_beginnings_some_stand_for_all_of_them():
     circuit = compile(Count((0, 1), frozenset(range(6)), 1), model, 4)
     free = free_states(left_to_right(circuit), model.tokenizer)
     assert free is not None
-    begun = Begun(free, 4, torch.Generator().manual_seed(0), kept=9)
+    begun = Begun(free, 4, torch.Generator().manual_seed(0), most=9)
     search = Search(model, circuit, begun).run(10_000, 0.0)
     assert not search._unread
     assert search.log_found == pytest.approx(enumerate_posterior(model, circuit).log_evidence, abs=1e-9)

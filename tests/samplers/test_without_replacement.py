@@ -385,8 +385,8 @@ def test_texts_that_ended_take_no_place_of_those_that_go_on(width, ended, going,
     """Up to the width of them, as each is a row of distributions, too. They cost nothing, so nothing changes for the others."""
     size, weights = Size(width, lm_tokens=left), torch.zeros(ended + going, dtype=torch.float64)
     goes_on = torch.arange(ended + going) >= ended
-    alone = size.kept(left, remaining, goes_on[ended:], weights[ended:])
-    both = size.kept(left, remaining, goes_on, weights)
+    alone = size.next_width(left, remaining, goes_on[ended:], weights[ended:])
+    both = size.next_width(left, remaining, goes_on, weights)
     # Less where most of the weight has ended: the square root, rounded up, of whole numbers.
     share = 1 + math.isqrt(((STRETCHED * width) ** 2 * going - 1) // (ended + going))
     assert both - min(ended, width) == min(alone, ended - min(ended, width) + share)

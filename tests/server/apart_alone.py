@@ -108,7 +108,7 @@ def main() -> None:
     model, seconds = load("tiny"), list[float]()
     (fork,) = children(os.getpid())
     compiles = apart.Apart(line, model.tokenizer, LIMITS, 2)
-    there, found = partial(compiles.made, "me", charge=seconds.append), dict[str, Any]()
+    there, found = partial(compiles.compute, "me", charge=seconds.append), dict[str, Any]()
     for name, constraint in CONSTRAINTS.items():
         make = partial(compile, constraint, model.tokenizer, 8, limits=LIMITS, use_cache=False)
         found[name] = [outcome(partial(_content, make)), outcome(partial(_content, partial(there, partial(slowly, make))))]

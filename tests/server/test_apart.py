@@ -86,7 +86,7 @@ def test_what_is_known_on_both_sides_is_not_sent():
 
 def test_in_place_nothing_is_stopped_and_short_ones_are_never_sent():
     tokenizer = load("tiny").tokenizer
-    assert Apart(None, tokenizer, Limits(), 1).made("me", lambda: busy(2 * UNNOTICED) or 1, pytest.fail) == 1  # type: ignore
+    assert Apart(None, tokenizer, Limits(), 1).compute("me", lambda: busy(2 * UNNOTICED) or 1, pytest.fail) == 1  # type: ignore
 
 
 def test_one_owner_has_one_place():

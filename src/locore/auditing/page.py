@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from locore.auditing.prompt_audit import AuditRow, Bounds
-from locore.auditing.result import Audit, Comparison, told
+from locore.auditing.result import Audit, Comparison, verdict_of
 
 WIDTH, HEIGHT = 860, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 16, 12, 40
@@ -175,7 +175,7 @@ def _table(audit: Audit) -> str:
         )
         cells = [f'<td class="n">{row.index}</td><td>{escape(row.prompt)}{texts}</td>']
         cells += [f'<td class="n">{number}</td>' for number in numbers]
-        cells += [f"<td>{escape(told(row))}</td>", f'<td class="w">{escape(_short(mostly)) if mostly else ""}</td>']
+        cells += [f"<td>{escape(verdict_of(row))}</td>", f'<td class="w">{escape(_short(mostly)) if mostly else ""}</td>']
         lines.append(f"<tr>{''.join(cells)}</tr>")
     more = len(audit.rows) - MOST_ROWS
     rest = f"<p>{more:,} more prompts are not shown; the JSON has all of them.</p>" if more > 0 else ""

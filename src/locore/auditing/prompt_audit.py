@@ -163,8 +163,8 @@ class Question:
         row, said = None, _unspelled(model.tokenizer, self.phrases)
         for number, share in enumerate(shares):
             budget = int(share * self.budget)
-            found = self._round(model, prompt, budget=budget, seed=seed + APART * number, **options)
-            row = found if row is None else _joined(row, found, self.limit)
+            next_row = self._round(model, prompt, budget=budget, seed=seed + APART * number, **options)
+            row = next_row if row is None else _joined(row, next_row, self.limit)
             if number < len(shares) - 1 and self._is_settled(row):
                 if row.settled != _side(row.bounds, self.limit):
                     said = "; ".join(filter(None, (said, STOPPED)))
@@ -199,18 +199,18 @@ class Question:
             most = (0.0, math.exp(error.log_most))
             return AuditRow(0, None, most, most, "not seen", _side(most, self.limit), options["budget"], note=str(error))
 
-    def _row(self, found: Particles) -> AuditRow:
-        low, high = found.log_evidence_bounds
+    def _row(self, particles: Particles) -> AuditRow:
+        low, high = particles.log_evidence_bounds
         bounds = math.exp(low), min(1.0, math.exp(high))
         interval = CERTAIN
-        if not any(math.isnan(end) for end in found.log_evidence_interval):
-            below, above = (min(1.0, math.exp(end)) for end in found.log_evidence_interval)
+        if not any(math.isnan(end) for end in particles.log_evidence_interval):
+            below, above = (min(1.0, math.exp(end)) for end in particles.log_evidence_interval)
             interval = _within(below, above, bounds)
-        level = "trust" if found.record.enumerated else found.verdict.level
+        level = "trust" if particles.record.enumerated else particles.verdict.level
         sure = interval if level in JUDGED else bounds
-        texts = tuple(dict.fromkeys(text for text, _ in found.ordered()))[:TEXTS] if self.show_texts else ()
-        estimate = min(max(math.exp(found.log_evidence), bounds[0]), bounds[1])
-        where = first_occurrences(found, self.phrases)
+        texts = tuple(dict.fromkeys(text for text, _ in particles.ordered()))[:TEXTS] if self.show_texts else ()
+        estimate = min(max(math.exp(particles.log_evidence), bounds[0]), bounds[1])
+        where = first_occurrences(particles, self.phrases)
         return AuditRow(
             0,
             estimate,
@@ -218,22 +218,22 @@ class Question:
             bounds,
             level,
             _side(sure, self.limit),
-            found.info["lm_tokens"],
+            particles.info["lm_tokens"],
             texts,
             by_phrase={phrase: estimate * share for phrase, share in where[0].items()},
             by_position=tuple(estimate * share for share in where[1]),
-            seconds=found.info.get("seconds", 0.0),
-            passes=found.info.get("passes", 0),
+            seconds=particles.info.get("seconds", 0.0),
+            passes=particles.info.get("passes", 0),
         )
 
 
-def first_occurrences(found: Particles, phrases: Sequence[str]) -> tuple[dict[str, float], list[float]]:
+def first_occurrences(particles: Particles, phrases: Sequence[str]) -> tuple[dict[str, float], list[float]]:
     """Shares of the weight: by the phrase that is complete first (of several the longest), and by the token that does it."""
     by_phrase: dict[str, float] = {}
-    by_position = [0.0] * found.tokens.shape[1] if phrases else []
+    by_position = [0.0] * particles.tokens.shape[1] if phrases else []
     spelled = [(phrase, phrase.encode()) for phrase in phrases]
-    tokenizer = found.tokenizer
-    for share, text, tokens in zip(found.weights.tolist(), found.bytes, found.tokens.tolist(), strict=True):
+    tokenizer = particles.tokenizer
+    for share, text, tokens in zip(particles.weights.tolist(), particles.bytes, particles.tokens.tolist(), strict=True):
         ends = [(at + len(letters), -len(letters), phrase) for phrase, letters in spelled if (at := text.find(letters)) >= 0]
         if not ends:  # the last character is not whole
             continue

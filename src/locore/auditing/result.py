@@ -35,8 +35,8 @@ class Audit:
     @property
     def mean(self) -> float | None:
         """The mean probability over the prompts; None where one has no estimate."""
-        found = [row.probability for row in self.rows if row.probability is not None]
-        return sum(found) / len(found) if len(found) == len(self.rows) else None
+        estimates = [row.probability for row in self.rows if row.probability is not None]
+        return sum(estimates) / len(estimates) if len(estimates) == len(self.rows) else None
 
     @property
     def interval(self) -> Bounds:
@@ -63,8 +63,8 @@ class Audit:
     @property
     def settled(self) -> Settled:
         """ "above" where one prompt is, "below" where all are."""
-        found = {row.settled for row in self.rows}
-        return "above" if "above" in found else found.pop() if len(found) == 1 else "not settled"
+        sides = {row.settled for row in self.rows}
+        return "above" if "above" in sides else sides.pop() if len(sides) == 1 else "not settled"
 
     @property
     def failed(self) -> int:
@@ -121,8 +121,8 @@ class Audit:
     def __str__(self) -> str:
         lines = [f"{'prompt':>6}  {'estimate':>9}  {'95 % interval':>19}  {'certain':>19}  {'at':>4}  verdict"]
         for row in self.rows[:MOST_ROWS]:
-            known = f"{_number(row.probability)}  {_ends(row.interval)}  {_ends(row.bounds)}  {_at(row)}"
-            lines.append(f"{row.index:6}  {known}  {told(row)}")
+            columns = f"{_number(row.probability)}  {_ends(row.interval)}  {_ends(row.bounds)}  {_at(row)}"
+            lines.append(f"{row.index:6}  {columns}  {verdict_of(row)}")
             lines += [f"        {text!r}" for text in row.texts]
         lines += [f"   ...  and {len(self.rows) - MOST_ROWS:,} more"] if len(self.rows) > MOST_ROWS else []
         first = next(iter(self.by_phrase.items()), None)
@@ -211,7 +211,7 @@ def _badness(row: AuditRow) -> tuple[float, int]:
     return (-math.inf if row.probability is None else -row.probability), row.index
 
 
-def told(row: AuditRow) -> str:
+def verdict_of(row: AuditRow) -> str:
     """The verdict of a row, and the side of the limit."""
     at_most = f"not seen; at most {row.bounds[1]:.2g} for certain" if row.verdict == "not seen" else row.verdict
     side = "" if row.settled == "no limit" else f"; {row.settled}"

@@ -148,10 +148,10 @@ def _facts(settings: Settings) -> str:
 def _check_folder(output: Path, run: str) -> None:
     """Is the folder that this machine sees the driver's?"""
     try:
-        found = json.loads((output / "config.json").read_text(encoding="utf-8"))["run"]
+        stored_run = json.loads((output / "config.json").read_text(encoding="utf-8"))["run"]
     except (OSError, ValueError, KeyError):
-        found = None
-    if found != run:
+        stored_run = None
+    if stored_run != run:
         raise InvalidArgument(f"a worker does not see the driver's folder {output}; put input and output on shared storage.")
 
 

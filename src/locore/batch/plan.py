@@ -192,16 +192,16 @@ class Part:
         self.tally = Tally()
         self.died = set[int]()
         with writing(self._output):
-            found = {path: _size(path, span.first) for path in self._others()}
-            longest = max(found, key=lambda path: found[path][0], default=None)
-            rows, num_bytes = (0, 0) if longest is None else found[longest]
+            sizes = {path: _size(path, span.first) for path in self._others()}
+            longest = max(sizes, key=lambda path: sizes[path][0], default=None)
+            rows, num_bytes = (0, 0) if longest is None else sizes[longest]
             self._file = self.path.open("wb")
             if longest is not None:
                 self._copy(longest, num_bytes)
             self.adopted = rows
-            ended_here = {path for path in found if found[path][0] == rows and path.name.startswith(f"{self._shard}{run}.")}
+            ended_here = {path for path in sizes if sizes[path][0] == rows and path.name.startswith(f"{self._shard}{run}.")}
             self.deaths = len(ended_here)
-            _remove(found.keys() - ended_here)
+            _remove(sizes.keys() - ended_here)
 
     def __enter__(self) -> Part:
         return self

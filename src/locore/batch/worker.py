@@ -90,8 +90,8 @@ class Worker:
             The tally of the shard, `shard`, `bytes`, and `adopted`: rows that earlier attempts had computed.
         """
         final = results_path(output, span.number)
-        if final.exists() and (known := tally_of(final, span)) is not None:  # an answer was lost, not the work
-            return {"shard": span.number, "adopted": span.rows, **known, "bytes": final.stat().st_size}
+        if final.exists() and (tally := tally_of(final, span)) is not None:  # an answer was lost, not the work
+            return {"shard": span.number, "adopted": span.rows, **tally, "bytes": final.stat().st_size}
         with Part(output, span, run) as part:
             for row in self._rows(lines_of(path, span, skip=part.adopted), part, self._taught(path, span, part)):
                 part.append(row)

@@ -84,25 +84,25 @@ def audit(
         progress = stack.enter_context(Progress("prompts"))
         stack.enter_context(rows_are_kept(out is not None))
         chosen = Engine(by.engine, by.workers)  # type: ignore[arg-type]  # it checks
-        found = audit_file(prompts, folder, question, settings, chosen, resume=resume, progress=progress.show)
+        audited = audit_file(prompts, folder, question, settings, chosen, resume=resume, progress=progress.show)
     what = "a constraint" if constraint is not None else f"{len(question.phrases):,} phrases"
     about = f"Audit of {model}, {max_tokens} tokens, {what}"
-    _tell(found, None if before is None else found.compare(before), about, as_json, html)
-    if found.settled == "above":
+    _tell(audited, None if before is None else audited.compare(before), about, as_json, html)
+    if audited.settled == "above":
         raise typer.Exit(ABOVE)
-    if found.settled == "not settled" or found.failed:
+    if audited.settled == "not settled" or audited.failed:
         raise typer.Exit(NOT_SETTLED)
 
 
-def _tell(found: Audit, comparison: Comparison | None, about: str, as_json: str | None, html: str | None) -> None:
-    print(found if comparison is None else f"{found}\nagainst the earlier audit: {comparison}")
+def _tell(audited: Audit, comparison: Comparison | None, about: str, as_json: str | None, html: str | None) -> None:
+    print(audited if comparison is None else f"{audited}\nagainst the earlier audit: {comparison}")
     if as_json is not None:
         more = {} if comparison is None else {"against": comparison.to_json()}
-        write_text(as_json, json.dumps({**found.to_json(), **more}, ensure_ascii=False, allow_nan=False))
+        write_text(as_json, json.dumps({**audited.to_json(), **more}, ensure_ascii=False, allow_nan=False))
     if html is not None:
         from locore.auditing.page import page
 
-        write_text(html, page(found, about, comparison))
+        write_text(html, page(audited, about, comparison))
 
 
 def _event(ban_list: Path | None, constraint: str | None) -> Constraint | list[str]:

@@ -39,12 +39,12 @@ class Workers:
 
 
 @contextmanager
-def rows_are_kept(kept: bool = True) -> Iterator[None]:
+def rows_are_kept(resumable: bool = True) -> Iterator[None]:
     """Say so where the work is stopped from the keyboard."""
     try:
         yield
     except KeyboardInterrupt:
-        if kept:
+        if resumable:
             print("finished rows are kept; the same command with --resume goes on from them", file=sys.stderr)
         raise
 

@@ -99,8 +99,8 @@ def generate(
         particles = particles.resample(resample, seed=particles.info["seed"] + 1)
     record = read_record(particles, parse, abstain_below)
     if as_json:
-        known = {} if record is None else {"record": record.to_json()}
-        print(json.dumps({**particles.to_json(), **known}, ensure_ascii=False, allow_nan=False))
+        record_field = {} if record is None else {"record": record.to_json()}
+        print(json.dumps({**particles.to_json(), **record_field}, ensure_ascii=False, allow_nan=False))
     elif record is not None:
         print(f"{json.dumps(record.kept, ensure_ascii=False)}\n\n{record.report()}")
     else:

@@ -78,12 +78,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     for name, each in taken.items():
         hints = get_type_hints(groups[name], include_extras=True) if name in groups else {}
         held = fields(groups[name]) if name in groups else ()
-        options += [each.replace(name=one.name, annotation=hints[one.name], default=one.default) for one in held] or [each]
+        options += [each.replace(name=part.name, annotation=hints[part.name], default=part.default) for part in held] or [each]
 
     @wraps(command)
     def called(**given: Any) -> None:
-        made = {name: kind(**{one.name: given.pop(one.name) for one in fields(kind)}) for name, kind in groups.items()}
-        command(**given, **made)
+        records = {name: kind(**{part.name: given.pop(part.name) for part in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **records)
 
     called.__signature__ = Signature(options)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in options}
@@ -196,15 +196,15 @@ def _beside(schema: Any, folder: Path) -> dict[str, Any]:
     from locore.constraints.json_schema.documents import members
 
     top = str(schema.get("$id", "")) if isinstance(schema, dict) else ""
-    found, todo = dict[str, Any](), [(top, schema)]
+    schemas, todo = dict[str, Any](), [(top, schema)]
     for base, content in todo:  # grows while it is read
         references = [value for key, value in members(content) if key in ("$ref", "$dynamicRef") and isinstance(value, str)]
         for uri in [_without_fragment(base, reference) for reference in references]:
             path = folder / uri.removeprefix(top[: top.rfind("/") + 1])
-            if uri not in (*found, top) and is_file(path) and path.resolve().is_relative_to(folder.resolve()):
-                found[uri] = parse_json(read_text(str(path)), str(path), "a schema is JSON")
-                todo.append((uri, found[uri]))
-    return found
+            if uri not in (*schemas, top) and is_file(path) and path.resolve().is_relative_to(folder.resolve()):
+                schemas[uri] = parse_json(read_text(str(path)), str(path), "a schema is JSON")
+                todo.append((uri, schemas[uri]))
+    return schemas
 
 
 def _without_fragment(base: str, reference: str) -> str:
@@ -265,14 +265,14 @@ def read_biases(options: list[str]) -> dict[int, float]:
     Raises:
         InvalidArgument: no id with a number.
     """
-    found: dict[int, float] = {}
+    biases: dict[int, float] = {}
     for option in options:
         token, _, nats = option.partition("=")
         try:
-            found[int(token)] = float(nats)
+            biases[int(token)] = float(nats)
         except ValueError:
             raise InvalidArgument(f"--logit-bias {option!r}: write a token id and a number of nats, as 11=-5.") from None
-    return found
+    return biases
 
 
 def read_stop(options: list[str]) -> Any:
@@ -292,16 +292,16 @@ def read_limits(options: list[str]) -> Limits:
         InvalidArgument: no such limit, one that is given twice, or no positive number.
     """
     names = [field.name for field in fields(Limits)]
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for option in options:
         name, _, value = option.partition("=")
-        if name not in names or name in found:
+        if name not in names or name in limits:
             raise InvalidArgument(f"--limit {option!r}: give each of {', '.join(names)} at most once, as states=1000000.")
         try:
-            found[name] = float(value) if name == "seconds" else int(value)
+            limits[name] = float(value) if name == "seconds" else int(value)
         except ValueError:
             raise InvalidArgument(f"--limit {option!r}: {value!r} is no number; write {name}=1000000.") from None
-    return Limits(**found)
+    return Limits(**limits)
 
 
 def read_text(path: str) -> str:

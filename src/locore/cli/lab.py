@@ -15,10 +15,10 @@ COMMANDS = {"bench": "Measure Locore (part of the lab).", "reproduce": "Run an e
 
 def add_commands(app: typer.Typer) -> None:
     """Add those of the lab, or what says how to get them."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     for name, summary in COMMANDS.items():
-        if name in found:
-            app.add_typer(found[name].load(), name=name)
+        if name in entries:
+            app.add_typer(entries[name].load(), name=name)
         else:
             app.command(name, help=summary, context_settings=_ANY)(_missing(name))
 

@@ -79,9 +79,9 @@ def hindrance(what: str, check: Callable[[], None]) -> Hindrance | None:
     return None
 
 
-def remedy_of(found: Hindrance) -> str:
+def remedy_of(obstacle: Hindrance) -> str:
     """What to do about it, in a sentence."""
-    if found.failed:
+    if obstacle.failed:
         return f"Another version of transformers may do better (here it is {transformers.__version__})."
     return "Every answer is right, only slow: long prompts and many tokens cost most."
 
@@ -159,14 +159,14 @@ def _has_states(module: Any) -> bool:
 def _cache_names(module: Any) -> list[str]:
     """Names under which a module may take a cache, the likeliest first: all that it does not need."""
     arguments = inspect.signature(module.forward).parameters
-    known = sorted(_CACHE_NAMES, key=lambda name: name not in arguments)
+    usual_names = sorted(_CACHE_NAMES, key=lambda name: name not in arguments)
     takes_all = any(each.kind is each.VAR_KEYWORD for each in arguments.values())
     optional = [
         name
         for name, each in arguments.items()
-        if each.default is None and name not in {*known, *_OTHER_ARGUMENTS} and not name.startswith("output_")
+        if each.default is None and name not in {*usual_names, *_OTHER_ARGUMENTS} and not name.startswith("output_")
     ]
-    return [name for name in known if takes_all or name in arguments] + optional
+    return [name for name in usual_names if takes_all or name in arguments] + optional
 
 
 def check_packing(causal: CausalLM) -> None:
@@ -256,7 +256,7 @@ def check_joining(causal: CausalLM) -> None:
     for _ in range(2):
         alone = [causal.next_step(part.prompt, part.tails, part.tokens) for part in parts]
         joined = causal.next_steps(parts)
-        if not all(causal.agree(one[0], other[0]) for one, other in zip(alone, joined, strict=True)):
+        if not all(causal.agree(lone[0], other[0]) for lone, other in zip(alone, joined, strict=True)):
             raise CannotScore("rows behind prompts of different lengths do not get in one pass what they get in two")
         after = [part.tails.then(step) for part, (_, step) in zip(parts, joined, strict=True)]
         parts = [Part(part.prompt, tails, part.tokens) for part, tails in zip(parts, after, strict=True)]

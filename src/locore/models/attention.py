@@ -207,8 +207,8 @@ class Tails:
     def compacted(self) -> Tails:
         """The same rows, with copies of the tokens that they have read, and of no others."""
         parts = [Tails(self.blocks[at : at + BLOCK], self.places[at : at + BLOCK]) for at in range(0, len(self.blocks), BLOCK)]
-        found = [part.with_last_together(len(part.blocks)) for part in parts]
-        return Tails(sum((part.blocks for part in found), ()), torch.cat([part.places for part in found])) if found else self
+        merged = [part.with_last_together(len(part.blocks)) for part in parts]
+        return Tails(sum((part.blocks for part in merged), ()), torch.cat([part.places for part in merged])) if merged else self
 
     def fill(self, layer: int, out: Tensor) -> None:
         """Write keys and values of a layer to Float[length, batch, heads, key size + value size]."""
@@ -435,12 +435,12 @@ def _slices(count: int, size: int) -> Iterator[slice]:
     return (slice(at, at + size) for at in range(0, count, size))
 
 
-def _joined(one: list[Tensor], other: list[Tensor]) -> Tensor:
+def _joined(first: list[Tensor], second: list[Tensor]) -> Tensor:
     """Float[…, queries, size]: attention to the keys of both."""
-    top = torch.maximum(one[1], other[1])
-    scales = [(part[1] - top).exp_() for part in (one, other)]
-    total = one[2] * scales[0] + other[2] * scales[1]
-    return (one[0] * (scales[0] / total)).addcmul_(other[0], scales[1] / total)
+    top = torch.maximum(first[1], second[1])
+    scales = [(part[1] - top).exp_() for part in (first, second)]
+    total = first[2] * scales[0] + second[2] * scales[1]
+    return (first[0] * (scales[0] / total)).addcmul_(second[0], scales[1] / total)
 
 
 def sharing_twin(module: Any) -> tuple[Any, torch.nn.Module | None]:
@@ -464,7 +464,7 @@ def sharing_twin(module: Any) -> tuple[Any, torch.nn.Module | None]:
         common += [value for name, value in vars(part).items() if isinstance(value, Tensor) or name.endswith(_HOOKS)]
         if not any("config" in vars(inner) for inner in part.modules()):
             common.append(part)
-    twin = copy.deepcopy(module, {id(one): one for one in common})
+    twin = copy.deepcopy(module, {id(piece): piece for piece in common})
     twin.set_attn_implementation(NAME)
     head = twin.get_output_embeddings()
     if head is None:

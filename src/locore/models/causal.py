@@ -259,7 +259,7 @@ class CausalLM:
         tokens = torch.cat([part.tokens for part in parts])[:, None]
         logits = self.read_by(cache, tokens, 1, position_ids=positions)
         rows = torch.split(normalised(logits[:, 0]), sizes)
-        return [(row, one.step()) for row, one in zip(rows, cache.caches, strict=True)]
+        return [(row, shared.step()) for row, shared in zip(rows, cache.caches, strict=True)]
 
     @cached_property
     def joins(self) -> bool:
@@ -268,10 +268,10 @@ class CausalLM:
 
     def _can(self, what: str, check: Callable[[CausalLM], None]) -> bool:
         """Does a self-check pass? Else its reason is added to the hindrances."""
-        found = hindrance(what, lambda: check(self))
-        if found is not None:
-            self.hindrances = (*self.hindrances, found)
-        return found is None
+        reason = hindrance(what, lambda: check(self))
+        if reason is not None:
+            self.hindrances = (*self.hindrances, reason)
+        return reason is None
 
     def batch_size(self, past: int, new: int) -> int:
         """How many rows of `new` tokens after `past` tokens fit into the memory of a batch."""
@@ -327,9 +327,9 @@ class CausalLM:
         """Long[2, 8], tokens from all over the vocabulary: many of the first were never trained, and drown 16 bits."""
         return (torch.arange(1, 17) * self.vocab_size // 17).view(2, 8)
 
-    def agree(self, one: Tensor, other: Tensor) -> bool:
+    def agree(self, first: Tensor, second: Tensor) -> bool:
         """Are these the same distributions up to rounding?"""
-        total_variation = (one.softmax(-1) - other.softmax(-1)).abs().sum(-1) / 2
+        total_variation = (first.softmax(-1) - second.softmax(-1)).abs().sum(-1) / 2
         allowed = _TOLERANCE.get(self.module.dtype)
         return bool(total_variation.mean() <= _TOLERANCE_16_BITS if allowed is None else total_variation.max() <= allowed)
 

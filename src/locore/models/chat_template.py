@@ -56,7 +56,7 @@ class SpecialTokens:
 
     def spelled(self, text: str) -> int:
         """How many a text spells."""
-        return sum(found != self.unknown for found in self.pattern.findall(text))
+        return sum(token != self.unknown for token in self.pattern.findall(text))
 
     def among(self, ids: list[int]) -> int:
         """How many ids are special."""
@@ -65,8 +65,8 @@ class SpecialTokens:
     def first_in(self, messages: Messages) -> str | None:
         """The first that messages spell, and where, for an error."""
         for i, message in enumerate(messages):
-            if found := self.pattern.search(message["content"]):
-                return f"{found[0]!r} in messages[{i}]"
+            if match := self.pattern.search(message["content"]):
+                return f"{match[0]!r} in messages[{i}]"
         return None
 
     def marked(self, messages: Messages, template: object) -> tuple[Messages, dict[str, str]]:
@@ -88,12 +88,12 @@ class SpecialTokens:
                 mark_of[text] = next(free)
             return mark_of[text]
 
-        found = []
+        marked = []
         for message in messages:
             content = self.pattern.sub(lambda token: mark(token[0]), message["content"])
             edges = self._edges(content)
-            found.append({**message, "content": "".join(mark(c) if i in edges else c for i, c in enumerate(content))})
-        return found, {character: text for text, character in mark_of.items()}
+            marked.append({**message, "content": "".join(mark(c) if i in edges else c for i, c in enumerate(content))})
+        return marked, {character: text for text, character in mark_of.items()}
 
     def _edges(self, content: str) -> set[int]:
         """Places of characters without which a message, or an end of it, is no part of a special token."""
@@ -153,8 +153,8 @@ class ChatTemplate:
             InvalidArgument: the template knows no such variable, or it is one that decides what is written of a chat.
         """
         for name in options:
-            known = re.search(rf"\b{re.escape(name)}\b", str(self._tokenizer.chat_template or ""))
-            if name in RESERVED or not known or not name.isidentifier():
+            mentioned = re.search(rf"\b{re.escape(name)}\b", str(self._tokenizer.chat_template or ""))
+            if name in RESERVED or not mentioned or not name.isidentifier():
                 raise InvalidArgument(
                     f"the chat template of this model has no option {shortened(name)}"
                     + (" that a caller may set; leave it out." if name in RESERVED else "; leave it out.")
@@ -182,8 +182,8 @@ class ChatTemplate:
 
     def _ids(self, text: str) -> list[int]:
         """As `transformers` reads what a template wrote."""
-        found = self._tokenizer(text, add_special_tokens=False, padding=False, truncation=False, verbose=False)
-        return list(found["input_ids"])
+        encoded = self._tokenizer(text, add_special_tokens=False, padding=False, truncation=False, verbose=False)
+        return list(encoded["input_ids"])
 
     def _read_in(self, messages: Messages) -> bool:
         """Does the tokenizer read a special token in a message, by whatever spelling?"""
@@ -292,7 +292,7 @@ class ChatTemplate:
     def _guarded(self, with_marks: str, marks: dict[str, str], messages: Messages) -> list[int]:
         """Ids of a text whose special tokens are those outside the marks."""
         backend, twins, id_of = self._twins
-        text, wanted = self._special.pattern.subn(lambda found: twins[found[0]], with_marks)
+        text, wanted = self._special.pattern.subn(lambda match: twins[match[0]], with_marks)
         ids = backend.encode(restored(text, marks), add_special_tokens=False).ids
         if sum(i in id_of for i in ids) != wanted or self._special.among(ids):
             raise InvalidArgument(

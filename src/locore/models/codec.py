@@ -114,7 +114,7 @@ def _types(part: Any) -> Iterator[str]:
 def _without_dummy_prefix(part: Any) -> Any:
     """A normaliser or pre-tokenizer without the space that it puts before a text."""
     if isinstance(part, list):
-        return [kept for item in part if (kept := _without_dummy_prefix(item)) is not None]
+        return [rest for item in part if (rest := _without_dummy_prefix(item)) is not None]
     if not isinstance(part, dict):
         return part
     if part.get("type") == "Prepend":

@@ -43,10 +43,10 @@ class EncoderDecoder(HuggingFaceModel):
         if not getattr(module.config, "is_encoder_decoder", False):
             raise InvalidArgument(f"{type(module).__name__} is no encoder–decoder. Give it to HuggingFaceModel.from_module.")
         decoder = _Decoder(module.eval(), inputs)
-        made = cls.from_module(decoder, tokenizer, info=replace(described(module), context=decoder.context))
-        assert isinstance(made, cls)
-        made.causal.context = decoder.context  # under the name that this decoder has for it
-        return made
+        model = cls.from_module(decoder, tokenizer, info=replace(described(module), context=decoder.context))
+        assert isinstance(model, cls)
+        model.causal.context = decoder.context  # under the name that this decoder has for it
+        return model
 
     def __init__(
         self, causal: CausalLM, tokenizer: Tokenizer, prompt: tuple[int, ...] | None = None, info: ModelInfo | None = None
@@ -82,8 +82,8 @@ class _Decoder(nn.Module):
         self.whole, self.config, self.device, self.dtype = module, module.config, module.device, module.dtype
         self.generation_config = getattr(module, "generation_config", None)
         text = self.config.get_text_config()
-        starts = (getattr(one, "decoder_start_token_id", None) for one in (self.generation_config, self.config, text))
-        start = next((one for one in starts if one is not None), None)
+        starts = (getattr(config, "decoder_start_token_id", None) for config in (self.generation_config, self.config, text))
+        start = next((token for token in starts if token is not None), None)
         if start is None:
             raise CannotScore("The module names no token that its decoder starts from: set config.decoder_start_token_id.")
         self.start = (int(start),)

@@ -275,9 +275,9 @@ def open_gguf(path: Path) -> Kept | Converted:
         folder = kept_folder(path)
     except OSError as error:
         raise ModelNotFound(f"Cannot read {path}: {error.strerror}. Check the file.") from error
-    kept = _kept(folder)
-    if kept is not None:
-        return kept
+    intact = _intact(folder)
+    if intact is not None:
+        return intact
     converted = read(path)
     reason = _keep(converted, folder)
     if reason is None:
@@ -297,7 +297,7 @@ def kept_folder(path: Path) -> Path:
     return cache_folder() / "gguf" / _hash(path)
 
 
-def _kept(folder: Path) -> Kept | None:
+def _intact(folder: Path) -> Kept | None:
     """The folder, if it is exactly what was written."""
     try:
         manifest: Any = json.loads((folder / MANIFEST).read_bytes())
@@ -339,7 +339,7 @@ def _put(temporary: Path, folder: Path) -> None:
             temporary.rename(folder)
             return
         except OSError:
-            if _kept(folder) is not None:
+            if _intact(folder) is not None:
                 return
             if last or not folder.exists():
                 raise

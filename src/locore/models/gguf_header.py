@@ -90,12 +90,12 @@ def is_gguf(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            found = file.read(len(MAGIC)) == MAGIC
+            has_magic = file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise ModelNotFound(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
-    if named and not found:
+    if named and not has_magic:
         raise ModelNotFound(f'{path} is no GGUF file: it does not begin with "GGUF". Get the file again.')
-    return found
+    return has_magic
 
 
 def read_header(path: Path) -> Header:

@@ -132,10 +132,10 @@ def measured(module: Any, most: int) -> Threads:
     pass_seconds(module, 1)  # what is done once
     number, taken, before = 1, pass_seconds(module, 1), 0.0
     for more in [*(2**power for power in range(1, most.bit_length()) if 2**power < most), most]:
-        found = pass_seconds(module, more, WORTH * taken)
-        if found > WORTH * taken:
+        seconds = pass_seconds(module, more, WORTH * taken)
+        if seconds > WORTH * taken:
             return Threads(number, f"{more} gain nothing" if number == 1 else f"{more} gain no more")
-        number, taken, before = more, found, taken
+        number, taken, before = more, seconds, taken
     return Threads(number, f"fewer take {before / taken:.2g} times as long")
 
 
@@ -244,8 +244,8 @@ def is_out_of_memory(error: Exception) -> bool:
 def free_bytes(device: torch.device) -> int | None:
     """Memory that is left; None where nobody says."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved
     return available_memory() if device.type == "cpu" else None
 
 
@@ -310,9 +310,9 @@ def _measured(model: LanguageModel) -> Pace:
     tokens = likely.topk(min(WIDE, model.vocab_size - len(model.tokenizer.eos_ids))).indices.cpu()
     tokens = tokens.repeat(-(-WIDE // len(tokens)))[:WIDE]
     _read(start, tokens[:1])  # the first pass finds out what later ones know
-    one, wide = (min(_read(start, rows) for _ in range(TIMES)) for rows in (tokens[:1], tokens))
-    a_row = max(0.0, wide - one) / (WIDE - 1)
-    return Pace(max(0.0, one - a_row), a_row)
+    single, wide = (min(_read(start, rows) for _ in range(TIMES)) for rows in (tokens[:1], tokens))
+    a_row = max(0.0, wide - single) / (WIDE - 1)
+    return Pace(max(0.0, single - a_row), a_row)
 
 
 def _read(start: Cursor, tokens: torch.Tensor) -> float:

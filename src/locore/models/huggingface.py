@@ -141,7 +141,7 @@ class HuggingFaceModel(TokenModel):
     @property
     def slow_because(self) -> str | None:
         """Why it has no cache, if it has none."""
-        reasons = (str(found) for found in self.causal.hindrances if found.what == NO_CACHE)
+        reasons = (str(hindrance) for hindrance in self.causal.hindrances if hindrance.what == NO_CACHE)
         return None if self.causal.caches else next(reasons, NO_CACHE)
 
     @property

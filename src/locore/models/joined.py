@@ -75,12 +75,12 @@ class JoinedCache(Cache):
         numbers = (self._longest + 1) * (key.numel() + value.numel())
         if numbers * key.itemsize <= GATHERED_BYTES:
             return self._together(query, key, value, scaling)
-        found = []
+        attended = []
         split = (torch.split(tensor, self._sizes) for tensor in (query, key, value))
         for cache, queries, keys, values in zip(self.caches, *split, strict=True):
             cache.update(keys, values, self._layer)
-            found.append(cache.attend(queries, keys, values, scaling))
-        return torch.cat(found)
+            attended.append(cache.attend(queries, keys, values, scaling))
+        return torch.cat(attended)
 
     @cached_property
     def _visible(self) -> Tensor | None:
@@ -112,8 +112,8 @@ class JoinedCache(Cache):
         keys, values = torch.split(read.permute(1, 2, 0, 3), [size, value.shape[-1]], -1)
         # Heads with the same keys are more queries to them.
         grouped = query.reshape(batch, shared, -1, size)
-        found = scaled_dot_product_attention(grouped, keys, values, self._visible, scale=scaling)
-        return found.reshape(batch, heads, 1, -1).transpose(1, 2)
+        attended = scaled_dot_product_attention(grouped, keys, values, self._visible, scale=scaling)
+        return attended.reshape(batch, heads, 1, -1).transpose(1, 2)
 
     def record(self, hidden: Tensor) -> None:
         """As `SharedCache.record`, for the rows of each part."""

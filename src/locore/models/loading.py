@@ -86,12 +86,12 @@ def find_source(name: str | Path, weights: bool = True) -> Source:
         _require_tokenizer(path)
         return Source(path.resolve().name, str(path), True, Origin())
     if is_gguf(path):
-        found = open_gguf(path)
-        if found.origin.caution is not None:
-            warnings.warn(f"{path.name}: {found.origin.caution}.", LocoreWarning, stacklevel=2)
-        if isinstance(found, Converted):
-            return Source(path.stem, "", True, found.origin, found)
-        return Source(path.stem, str(found.folder), True, found.origin)
+        opened = open_gguf(path)
+        if opened.origin.caution is not None:
+            warnings.warn(f"{path.name}: {opened.origin.caution}.", LocoreWarning, stacklevel=2)
+        if isinstance(opened, Converted):
+            return Source(path.stem, "", True, opened.origin, opened)
+        return Source(path.stem, str(opened.folder), True, opened.origin)
     text = str(name)
     looks_like_path = isinstance(name, Path) or text.startswith((".", "~", os.sep))
     if looks_like_path or text.count("/") > 1 or path.exists():

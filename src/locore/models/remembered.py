@@ -76,16 +76,16 @@ class PrefixTree:
             Long[batch, time], the node before each token; and Bool[batch], whether all that matter are there.
         """
         nodes = torch.full(tokens.shape, ROOT)
-        found = torch.ones(len(tokens), dtype=torch.bool)
+        complete = torch.ones(len(tokens), dtype=torch.bool)
         for row, (ids, length) in enumerate(zip(tokens.tolist(), lengths.tolist(), strict=True)):
             node = ROOT
             for time, token in enumerate(ids[: length - 1], start=1):
                 child = self.child((node, token))
                 if child is None:
-                    found[row] = False
+                    complete[row] = False
                     break
                 nodes[row, time] = node = child
-        return nodes, found
+        return nodes, complete
 
     def add(self, keys: list[Key], step: Step, log_probs: Tensor) -> None:
         """New nodes, with what was read of each and Float[new, vocab] after it. Callers take turns."""
@@ -292,17 +292,17 @@ class Remembered(Wrapper):
     def _looked_up(
         self,
         tokens: Tensor,
-        known: Callable[[PrefixTree, Tensor, Tensor], Tensor],
-        unknown: Callable[[HuggingFaceModel, Tensor], Tensor],
+        by_tree: Callable[[PrefixTree, Tensor, Tensor], Tensor],
+        by_model: Callable[[HuggingFaceModel, Tensor], Tensor],
     ) -> Tensor:
         """One result for each row: by the tree where all its contexts are there, else by the model."""
         tree = self._tree
-        nodes, found = tree.nodes(tokens, live_lengths(tokens, self.tokenizer.eos_ids))
-        if bool(found.all()):
-            return known(tree, nodes, tokens)
-        others = unknown(tree.model, tokens[~found])
+        nodes, complete = tree.nodes(tokens, live_lengths(tokens, self.tokenizer.eos_ids))
+        if bool(complete.all()):
+            return by_tree(tree, nodes, tokens)
+        others = by_model(tree.model, tokens[~complete])
         result = others.new_empty(len(tokens), *others.shape[1:])
-        result[found], result[~found] = known(tree, nodes[found], tokens[found]), others
+        result[complete], result[~complete] = by_tree(tree, nodes[complete], tokens[complete]), others
         return result
 
 

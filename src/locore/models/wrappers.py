@@ -170,8 +170,8 @@ class TopK(Reshaped):
 
     def _reshape(self, log_probs: Tensor) -> Tensor:
         order = log_probs.sort(dim=-1, descending=True, stable=True).indices[..., : self.k]
-        kept = log_probs.gather(-1, order).log_softmax(-1)
-        return torch.full_like(log_probs, NEG_INF).scatter_(-1, order, kept)
+        highest = log_probs.gather(-1, order).log_softmax(-1)
+        return torch.full_like(log_probs, NEG_INF).scatter_(-1, order, highest)
 
 
 class Mixture(Wrapper):

@@ -79,28 +79,28 @@ class _ByName(Mapping[str, "Sampler"]):
     """Samplers with their defaults, made when they are first asked for."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Sampler] = {}
+        self._samplers: dict[str, Sampler] = {}
 
     def __getitem__(self, name: str) -> Sampler:
-        if name not in self._made:
+        if name not in self._samplers:
             kind, options = NAMED[name]
-            self._made[name] = _new(kind, **options)
-        return self._made[name]
+            self._samplers[name] = _new(kind, **options)
+        return self._samplers[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*NAMED, *self._made]))
+        return iter(dict.fromkeys([*NAMED, *self._samplers]))
 
     def __len__(self) -> int:
-        return len(NAMED.keys() | self._made.keys())
+        return len(NAMED.keys() | self._samplers.keys())
 
     def add(self, name: str, sampler: Sampler) -> None:
         """Of another distribution."""
-        self._made[name] = sampler
+        self._samplers[name] = sampler
 
 
 def _new(kind: str, **options: Any) -> Sampler:
-    made: Sampler = getattr(import_module(_HOME[kind], __name__), kind)(**options)
-    return made
+    sampler: Sampler = getattr(import_module(_HOME[kind], __name__), kind)(**options)
+    return sampler
 
 
 BY_NAME = _ByName()

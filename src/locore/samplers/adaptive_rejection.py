@@ -79,7 +79,7 @@ class _Node:
         token: the last token.
         prob: p(token | parent).
         state: Long[1], of the constraint's reader.
-        kept: is it part of the trie, and not forgotten after its attempt?
+        in_trie: is it part of the trie, and not forgotten after its attempt?
         open: f64[vocab], p(v | prefix) times the share below that is not known to fail; None before
             the first visit.
     """
@@ -88,7 +88,7 @@ class _Node:
     token: int
     prob: float
     state: Tensor
-    kept: bool = True
+    in_trie: bool = True
     open: Tensor | None = None
 
 
@@ -148,7 +148,7 @@ class Trie:
         node.open = self._cursor(node).log_probs[0].cpu().double().exp()
         if self._records == "masked":
             self._mask(node, position)
-        self._numbers += len(node.open) if node.kept else 0
+        self._numbers += len(node.open) if node.in_trie else 0
         return True, node.open
 
     def _child(self, node: _Node, position: int, token: int) -> _Node:
@@ -158,9 +158,9 @@ class Trie:
         assert node.open is not None
         state = self._reader.step(position, node.state, torch.tensor([token]))
         room = self._numbers + self._model.vocab_size <= MEMORY_NUMBERS
-        kept = node.kept and room and int(state) != DEAD
-        child = _Node(node, token, float(node.open[token]), state, kept)
-        if child.kept:
+        in_trie = node.in_trie and room and int(state) != DEAD
+        child = _Node(node, token, float(node.open[token]), state, in_trie)
+        if child.in_trie:
             self._children[node, token] = child
         return child
 
@@ -181,7 +181,7 @@ class Trie:
         """Tell the ancestors what is open below; what is not remembered must stay open."""
         while node.parent is not None:
             parent = node.parent
-            if node.kept and node.open is not None:
+            if node.in_trie and node.open is not None:
                 assert parent.open is not None
                 parent.open[node.token] = node.prob * node.open.sum()
             node = parent

@@ -55,8 +55,8 @@ class Children:
         if more is None:
             return self
         of_both = [part.by_prefix for part in (self, more) if part.by_prefix is not None]
-        known = self if self.by_state is not None else more
-        return replace(known, by_prefix=torch.stack(of_both).sum(0) if of_both else None)
+        with_states = self if self.by_state is not None else more
+        return replace(with_states, by_prefix=torch.stack(of_both).sum(0) if of_both else None)
 
 
 def children_of(ahead: Ahead | None, prefixes: Prefixes, weights: Tensor, share: float) -> Children | None:

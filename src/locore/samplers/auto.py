@@ -121,11 +121,11 @@ class Auto(Promises):
         if budget is None and isinstance(chosen, WithoutReplacement):
             rest = judged if limit == judged else limit - spent - cost
         try:
-            found = chosen(model, circuit, num_particles, rest, generator)
+            drawn = chosen(model, circuit, num_particles, rest, generator)
         except ZeroWeights as error:
             error.log_most = error.log_most if search is None else min(error.log_most, search.bounds[1])
             raise
-        return named(found if search is None else _narrowed(found, search.bounds), chosen, why)
+        return named(drawn if search is None else _narrowed(drawn, search.bounds), chosen, why)
 
     def _choose(
         self, model: LanguageModel, circuit: Circuit, limit: int, draws: int, late: bool, generator: torch.Generator
@@ -133,9 +133,9 @@ class Auto(Promises):
         """The sampler, why, and the LM tokens of so many draws of a pilot; no table is tried where passes were made before."""
         price, reader = max(1, circuit.length - 1), circuit.reader
         table, by = None if reader is None else prepared_table(model), model.near or model
-        known, seen, cost = KNOWN if table else UNKNOWN, Lesson(trial=Trial()) if late else None, draws * price
+        of_table, seen, cost = KNOWN if table else UNKNOWN, Lesson(trial=Trial()) if late else None, draws * price
         if reader is not None and not draws:
-            return Twisted(table, seen=seen, worth=self.worth, shared=self.shared), f"{ONCE}; {known}", 0
+            return Twisted(table, seen=seen, worth=self.worth, shared=self.shared), f"{ONCE}; {of_table}", 0
         if reader is not None and reader.outline is not None:
             trial = 0 if table is None else tried((limit - cost) // price)
             seen = Lesson.taken(by, reader, draws, trial, generator)
@@ -143,18 +143,18 @@ class Auto(Promises):
         elif draws:
             drawn = by.sample(draws, circuit.length, generator).tokens
         accepted = int(circuit.accepts(drawn).sum()) if draws else 0
-        why = told(accepted, draws, self.worth)
+        why = pilot_report(accepted, draws, self.worth)
         if self.worth is None and (accepted >= max(LEAST_ACCEPTED, LIKELY * draws) or accepted == draws > 1):
             return Rejection(seen=(accepted, draws)), why, cost
         if reader is None:
             return LocallyConstrainedResampling(), f"{why}, and it has no left-to-right reading", cost
-        return Twisted(table, seen=seen, shared=self.shared), f"{why}; {known}", cost
+        return Twisted(table, seen=seen, shared=self.shared), f"{why}; {of_table}", cost
 
 
 def _narrowed(draws: Draws, bounds: Bounds) -> Draws:
     """Draws that know what a search was certain of as well."""
-    (low, high), (found, most) = draws.record.bounds, bounds
-    return replace(draws, record=replace(draws.record, bounds=(max(low, found), min(high, most))))
+    (low, high), (least, most) = draws.record.bounds, bounds
+    return replace(draws, record=replace(draws.record, bounds=(max(low, least), min(high, most))))
 
 
 def _are_few(circuit: Circuit, prefixes: float, limit: int) -> bool:
@@ -229,7 +229,7 @@ def quickly(
     likely = reader is None or (sampler.draws is None and _is_likely(model, reader))
     draws = min(sampler.pilot_draws, limit // (PATIENCE * price)) if likely else 0
     accepted = int(circuit.accepts(model.sample(draws, circuit.length, generator).tokens).sum()) if draws else 0
-    why = told(accepted, draws, worth) if likely else MOSTLY_BROKEN if sampler.draws is None else NOT_PLAIN
+    why = pilot_report(accepted, draws, worth) if likely else MOSTLY_BROKEN if sampler.draws is None else NOT_PLAIN
     chosen: Sampler
     if draws > 1 and accepted == draws:
         chosen, limit = Rejection(), PATIENCE * limit
@@ -255,7 +255,7 @@ def _is_likely(model: LanguageModel, reader: LeftToRight) -> bool:
     return float(Prefixes.start(model, reader).masked().logsumexp(-1)) >= LIKELY_FIRST
 
 
-def told(accepted: int, draws: int, worth: Worth | None) -> str:
+def pilot_report(accepted: int, draws: int, worth: Worth | None) -> str:
     """What a pilot found, in words; it asks no potential."""
     if not draws:
         return "unconstrained draws were not tried, which would have cost too much of the LM tokens to be spent"

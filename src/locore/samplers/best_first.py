@@ -100,7 +100,7 @@ class Search:
         self.rest = REST
         self._circuit, self.begun = circuit, begun
         self._unread = [Prefixes.start(model, reader)]
-        self._found: list[Scored] = []
+        self._sequences: list[Scored] = []
         self.passes = 0
 
     @property
@@ -111,7 +111,7 @@ class Search:
     @property
     def _log_whole(self) -> float:
         """Of whole sequences alone."""
-        return _log_total([scores for _, scores in self._found])
+        return _log_total([scores for _, scores in self._sequences])
 
     @property
     def log_left(self) -> float:
@@ -140,9 +140,9 @@ class Search:
             near, others = self._split(limit)
             price = sum(len(prefixes) for prefixes in near if prefixes.position)
             numbers = sum(prefixes.token_scores.numel() for prefixes in self._unread)
-            kept = sum(len(scores) for _, scores in self._found) + sum(map(len, self._unread))
+            sequences = sum(len(scores) for _, scores in self._sequences) + sum(map(len, self._unread))
             too_much = self.walk.contexts + price + reserve > limit or self.passes + len(near) > passes
-            if too_much or numbers > MOST_NUMBERS or kept > MOST_SEQUENCES:
+            if too_much or numbers > MOST_NUMBERS or sequences > MOST_SEQUENCES:
                 break
             self._follow(near, others)
         return self
@@ -180,7 +180,7 @@ class Search:
             return
         whole = ~children.going() | children.are_complete
         if bool(whole.any()):
-            self._found.append(padded(children.at(whole), *self.walk.model.tokenizer.eos_ids[:1]))
+            self._sequences.append(padded(children.at(whole), *self.walk.model.tokenizer.eos_ids[:1]))
         if not bool(whole.all()):
             self._unread.append(children.at(~whole))
 
@@ -199,19 +199,19 @@ class Search:
         self.rest = int(max(1, min(self.rest, paid // max(1, bool(self.begun) + bool(self._unread)))))
         texts = int(max(1, min(-(-num_particles // self.rest), paid // self.rest - bool(self._unread))))
         rounds = self._rounds(texts, generator)
-        if not any(len(one.tokens) for one in rounds):
+        if not any(len(round_.tokens) for round_ in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
         return pooled(rounds, num_particles, generator, bounds=self.bounds, evidence="enclosed", guided=True)
 
     def _exact(self, num_particles: int, generator: torch.Generator) -> Draws:
         """All there is, thinned to the number asked for."""
-        if not self._found:
+        if not self._sequences:
             raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
-        tokens, scores = _joined(self._found)
+        tokens, scores = _joined(self._sequences)
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        chosen, kept = select(scores.sum(-1), num_particles, uniform)
+        chosen, weights = select(scores.sum(-1), num_particles, uniform)
         record = Record(evidence="exact", sequences=len(tokens))
-        return Draws(tokens[chosen], kept + math.log(len(chosen)), scores[chosen], record)
+        return Draws(tokens[chosen], weights + math.log(len(chosen)), scores[chosen], record)
 
     def _rounds(self, texts: int, generator: torch.Generator) -> list[Round]:
         """Each has what was found, one sequence that stands for all that was not read, and so many texts for what is free."""
@@ -229,9 +229,9 @@ class Search:
         rounds = []
         for number in range(self.rest):
             own = (start.owner == number) & (weights > NEG_INF)
-            tokens, scores = _joined([*self._found, (tails[own], tail_scores[own])])
-            found = scores[: len(scores) - int(own.sum())].sum(-1)
-            rounds.append(Round(tokens, torch.cat([found, weights[own]]), scores))
+            tokens, scores = _joined([*self._sequences, (tails[own], tail_scores[own])])
+            log_probs = scores[: len(scores) - int(own.sum())].sum(-1)
+            rounds.append(Round(tokens, torch.cat([log_probs, weights[own]]), scores))
         return rounds
 
     def _of_rest(self, generator: torch.Generator) -> Beginnings:

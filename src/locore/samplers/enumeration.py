@@ -67,8 +67,8 @@ def _selected(walk: Walk, num: int, generator: torch.Generator) -> tuple[Tensor,
 
     def thinned(most: int) -> tuple[Tensor, Tensor, Tensor]:
         tokens, scores, weights = (torch.cat(each) for each in zip(*parts, strict=True))
-        chosen, kept = select(weights, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
-        return tokens[chosen], scores[chosen], kept
+        chosen, weights = select(weights, most, float(torch.rand((), generator=generator, dtype=torch.float64)))
+        return tokens[chosen], scores[chosen], weights
 
     for tokens, scores in walk.leaves():
         parts.append((tokens, scores, scores.sum(-1)))

@@ -26,16 +26,16 @@ def few_draws(model: LanguageModel, circuit: Circuit, num: int, most: int, gener
     """
     reader = left_to_right(circuit)
     is_certain = nothing_breaks(reader, model.tokenizer.eos_ids)
-    found: list[Prefixes] = []
+    parts: list[Prefixes] = []
     drawn = accepted = 0
     while accepted < num and drawn < most * num:
         whole = _written(model, reader, num - accepted, generator, is_certain and not drawn)
         drawn += num - accepted
         accepted += len(whole)
-        found += [whole] if len(whole) else []
+        parts += [whole] if len(whole) else []
     if accepted < num:
         return None
-    tokens, scores = torch.cat([one.tokens for one in found]), torch.cat([one.token_scores for one in found])
+    tokens, scores = torch.cat([part.tokens for part in parts]), torch.cat([part.token_scores for part in parts])
     weights = torch.zeros(num, dtype=torch.float64)
     if is_certain:
         record = Record(exact_draws=True, bounds=(0.0, 0.0), interval=(0.0, 0.0), likely=(0.0, 0.0))

@@ -75,16 +75,16 @@ def _moves(token_class: Ints, tokenizer: Tokenizer) -> dict[int, dict[int, Ints]
     """By place, and by place after it, the classes of the tokens that lead there; the place between characters is the first."""
     if not tokenizer.has_text:
         return {0: {0: np.unique(np.delete(token_class, list(tokenizer.eos_ids)))}}
-    known = _characters(tokenizer.token_bytes)
-    text = known.move >= 0
+    characters = _characters(tokenizer.token_bytes)
+    text = characters.move >= 0
     text[list(tokenizer.eos_ids)] = False
-    pairs = np.divmod(np.unique(token_class[text] * len(known.after) + known.move[text]), len(known.after))
-    places = [known.start, *(place for place in range(known.after.shape[1]) if place != known.start)]
-    found: dict[int, dict[int, Ints]] = {}
+    pairs = np.divmod(np.unique(token_class[text] * len(characters.after) + characters.move[text]), len(characters.after))
+    places = [characters.start, *(place for place in range(characters.after.shape[1]) if place != characters.start)]
+    moves: dict[int, dict[int, Ints]] = {}
     for number, place in enumerate(places):
-        after = known.after[pairs[1], place]
-        found[number] = {to: np.unique(pairs[0][after == one]) for to, one in enumerate(places) if bool((after == one).any())}
-    return found
+        after = characters.after[pairs[1], place]
+        moves[number] = {to: np.unique(pairs[0][after == end]) for to, end in enumerate(places) if bool((after == end).any())}
+    return moves
 
 
 def _free(reader: LeftToRight, moves: dict[int, dict[int, Ints]], ends: list[int]) -> list[Flags]:
@@ -94,14 +94,14 @@ def _free(reader: LeftToRight, moves: dict[int, dict[int, Ints]], ends: list[int
     inside: dict[int, Flags | None] = dict.fromkeys(moves)
     inside[0] = live[-1]
     result = [live[-1].copy()]
-    known: dict[object, tuple[dict[int, Flags | None], Flags]] = {}
+    cached: dict[object, tuple[dict[int, Flags | None], Flags]] = {}
     for position in reversed(range(reader.length)):
         rows = reader.rows[position]
         said = [None if flags is None else flags.tobytes() for flags in inside.values()]
         key = (id(rows), live[position + 1].tobytes(), *said)
-        if key not in known:
-            known[key] = _before(rows.numpy(), live[position + 1], inside, moves, ends)
-        inside, flags = known[key]
+        if key not in cached:
+            cached[key] = _before(rows.numpy(), live[position + 1], inside, moves, ends)
+        inside, flags = cached[key]
         result.append(flags)
     return result[::-1]
 
@@ -110,7 +110,7 @@ def _before(
     rows: NDArray[np.integer], live: Flags, after: dict[int, Flags | None], moves: dict[int, dict[int, Ints]], ends: list[int]
 ) -> tuple[dict[int, Flags | None], Flags]:
     """A position earlier: what is free at each place, and what is free at the place where it stands."""
-    found: dict[int, Flags | None] = {}
+    free: dict[int, Flags | None] = {}
     for place, leads in moves.items():
         flags: Flags | None = None
         for to, classes in leads.items():
@@ -119,15 +119,15 @@ def _before(
                 flags = _all_lead(rows, classes, following, flags)
         if place == 0 and flags is not None:
             flags = _all_lead(rows, np.array(ends, dtype=np.int64), live, flags)
-        found[place] = flags
-    between = found[0]
+        free[place] = flags
+    between = free[0]
     assert between is not None  # tokens that are whole characters lead from there to there
     # Of texts alone none goes on like two places: where whole characters may follow, it is no place within one.
-    candidates = np.nonzero(np.any([flags for flags in found.values() if flags is not None], axis=0) & ~between)[0]
+    candidates = np.nonzero(np.any([flags for flags in free.values() if flags is not None], axis=0) & ~between)[0]
     plain = (rows[np.ix_(candidates, moves[0][0])] != DEAD).any(1) if len(candidates) else np.zeros(0, dtype=np.bool_)
     result = between.copy()
     result[candidates[~plain]] = True
-    return found, result
+    return free, result
 
 
 def _all_lead(rows: NDArray[np.integer], classes: Ints, following: Flags, among: Flags | None) -> Flags:
@@ -172,10 +172,10 @@ class Begun:
         log_mass: log of the probability of all.
     """
 
-    def __init__(self, free: tuple[Tensor, ...], length: int, generator: torch.Generator, kept: int = KEPT) -> None:
+    def __init__(self, free: tuple[Tensor, ...], length: int, generator: torch.Generator, most: int = KEPT) -> None:
         """None yet, of sequences of this length; `free` as in `free_states`; at most so many are kept."""
         self.log_mass = NEG_INF
-        self._free, self._length, self._generator, self._kept = free, length, generator, kept
+        self._free, self._length, self._generator, self._most = free, length, generator, most
         self._parts: list[Beginnings] = []
 
     def __bool__(self) -> bool:
@@ -194,7 +194,7 @@ class Begun:
         free = by_class[:, reader.token_class][which]
         mass = joint.masked_fill(~free, NEG_INF)
         joint.masked_fill_(free, NEG_INF)
-        chosen, weights = select(mass.flatten(), self._kept, self._uniform())
+        chosen, weights = select(mass.flatten(), self._most, self._uniform())
         row, token = chosen // mass.shape[1], chosen % mass.shape[1]
         tokens = torch.zeros(len(chosen), self._length, dtype=torch.long)
         tokens[:, :following] = torch.cat([prefixes.tokens[row], token[:, None]], 1)
@@ -204,19 +204,19 @@ class Begun:
         self._parts.append(more)
         weights = torch.cat([part.log_weights for part in self._parts])
         self.log_mass = float(torch.logsumexp(weights, 0)) if len(weights) else NEG_INF
-        if len(weights) > self._kept:
-            known = Beginnings.joined(self._parts)
-            chosen, weights = select(weights, self._kept, self._uniform())
-            self._parts = [Beginnings(known.tokens[chosen], known.cuts[chosen], weights, known.owner[chosen])]
+        if len(weights) > self._most:
+            joined = Beginnings.joined(self._parts)
+            chosen, weights = select(weights, self._most, self._uniform())
+            self._parts = [Beginnings(joined.tokens[chosen], joined.cuts[chosen], weights, joined.owner[chosen])]
 
     def drawn(self, num: int, owner: int, generator: torch.Generator) -> Beginnings:
         """So many for a round, which together weigh what all weigh: a heavy one several times, others by chance."""
-        known = Beginnings.joined(self._parts)
-        ends = torch.softmax(known.log_weights, 0).cumsum(0)
+        joined = Beginnings.joined(self._parts)
+        ends = torch.softmax(joined.log_weights, 0).cumsum(0)
         points = (torch.arange(num, dtype=torch.float64) + torch.rand((), generator=generator, dtype=torch.float64)) / num
         chosen = torch.searchsorted(ends, points * ends[-1], right=True).clamp_max(len(ends) - 1)
         weights = torch.full((num,), self.log_mass, dtype=torch.float64) - torch.tensor(float(num)).log()
-        return Beginnings(known.tokens[chosen], known.cuts[chosen], weights, torch.full_like(chosen, owner))
+        return Beginnings(joined.tokens[chosen], joined.cuts[chosen], weights, torch.full_like(chosen, owner))
 
     def _uniform(self) -> float:
         return float(torch.rand((), generator=self._generator, dtype=torch.float64))

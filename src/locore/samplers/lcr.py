@@ -77,7 +77,7 @@ class Neighbourhoods:
         """
         self._model = model
         self._kernel = kernel
-        self._made: dict[tuple[int, ...], Tensor] = {}
+        self._distributions: dict[tuple[int, ...], Tensor] = {}
         self._scores: dict[tuple[int, ...], Tensor] = {}
         self._drawn: dict[tuple[int, ...], Tensor] = {}
         if drafts is not None and drafts.log_probs is not None:
@@ -91,20 +91,20 @@ class Neighbourhoods:
     def around(self, tokens: Tensor) -> Tensor:
         """f64[batch, time, vocab] around Long[batch, time]; rows may repeat."""
         keys = [tuple(y) for y in tokens.tolist()]
-        rows = {key: self._made[key] for key in keys if key in self._made}
+        rows = {key: self._distributions[key] for key in keys if key in self._distributions}
         missing = list(dict.fromkeys(key for key in keys if key not in rows))
         if missing:
             wanted = torch.tensor(missing)
             forward = self._forward(wanted, missing)
-            made = self._kernel.distributions(self._model, wanted, forward=forward)
+            distributions = self._kernel.distributions(self._model, wanted, forward=forward)
             scores = forward.gather(-1, wanted[..., None])[..., 0].double()
             self._scores.update(zip(missing, scores, strict=True))
-            rows.update(zip(missing, made, strict=True))
+            rows.update(zip(missing, distributions, strict=True))
             for key in missing:
-                if (len(self._made) + 1) * rows[key].numel() <= KEPT:
-                    self._made[key] = rows[key]
+                if (len(self._distributions) + 1) * rows[key].numel() <= KEPT:
+                    self._distributions[key] = rows[key]
             if keys == missing:
-                return made
+                return distributions
         return torch.stack([rows[key] for key in keys])
 
     def token_scores(self, tokens: Tensor) -> Tensor:
@@ -117,12 +117,12 @@ class Neighbourhoods:
 
     def _forward(self, tokens: Tensor, keys: list[tuple[int, ...]]) -> Tensor:
         """Float[batch, time, vocab], log p(· | y_<t), of distinct sequences."""
-        known = [self._drawn.pop(key, None) for key in keys]
-        unknown = torch.tensor([row is None for row in known])
+        drawn = [self._drawn.pop(key, None) for key in keys]
+        unknown = torch.tensor([row is None for row in drawn])
         if bool(unknown.all()):
             return self._model.log_probs(tokens)
-        found = iter(self._model.log_probs(tokens[unknown]) if bool(unknown.any()) else ())
-        return torch.stack([next(found) if row is None else row for row in known])
+        new_rows = iter(self._model.log_probs(tokens[unknown]) if bool(unknown.any()) else ())
+        return torch.stack([next(new_rows) if row is None else row for row in drawn])
 
     def padded_circuit(self, length: int) -> Circuit:
         """The circuit of "only padding follows the end" of the model's texts."""
@@ -208,18 +208,18 @@ class LocallyConstrainedResampling(Promises):
         contexts, price = self._affordable_contexts(kernel, circuit, num_particles, budget)
         keep = draft is model and contexts * circuit.length * model.vocab_size <= KEPT_DRAFTS
         drafts = draft.sample(contexts, circuit.length, generator, keep_log_probs=keep)
-        made = Neighbourhoods(model, kernel, drafts if keep else None)
-        pairs = _propose(made, circuit, drafts.tokens, self.per_context, generator)
+        nearby = Neighbourhoods(model, kernel, drafts if keep else None)
+        pairs = _propose(nearby, circuit, drafts.tokens, self.per_context, generator)
         distinct, which = torch.unique(pairs.tokens, dim=0, return_inverse=True)
         if self.weights == "mixture":
-            mixture = _log_mixture(made, circuit, drafts.tokens, pairs, distinct)
-            token_scores = made.token_scores(distinct)
+            mixture = _log_mixture(nearby, circuit, drafts.tokens, pairs, distinct)
+            token_scores = nearby.token_scores(distinct)
             weights = token_scores.sum(-1)[which] - mixture[which]
             drawn = len(weights)
         else:
             log_context = drafts.token_scores.sum(-1)[pairs.context]
-            reverse = _log_reverse(made, drafts.tokens, pairs)
-            token_scores = made.token_scores(distinct)
+            reverse = _log_reverse(nearby, drafts.tokens, pairs)
+            token_scores = nearby.token_scores(distinct)
             weights = log_weights(token_scores.sum(-1)[which], log_context, pairs.log_proposal, reverse)
             drawn = contexts * self.per_context
         guarantee, notes = audit(model, draft, kernel, self.weights)
@@ -248,13 +248,13 @@ class LocallyConstrainedResampling(Promises):
         if self.weights == "augmented" and len(weights) == distinct and self.per_context == 1:
             return {}
         sums = segment_logsumexp(weights, context, contexts)
-        known: dict[str, Any] = {"independent": False, "ess": effective_sample_size(sums)}
+        facts: dict[str, Any] = {"independent": False, "ess": effective_sample_size(sums)}
         if self.weights == "augmented":
-            known["pareto_k"] = pareto_k(sums)  # contexts are independent; a mixture weight knows of them all
+            facts["pareto_k"] = pareto_k(sums)  # contexts are independent; a mixture weight knows of them all
         if self.weights == "augmented" and contexts >= BLOCKS:
             means = [part - math.log(len(part) * self.per_context) for part in sums.chunk(BLOCKS)]
-            known["blocks"] = Blocks(tuple(float(torch.logsumexp(part, 0)) for part in means))
-        return known
+            facts["blocks"] = Blocks(tuple(float(torch.logsumexp(part, 0)) for part in means))
+        return facts
 
     def _draft(self, model: LanguageModel) -> LanguageModel:
         if self.draft is not None:
@@ -348,42 +348,42 @@ def log_mixture(circuit: Circuit, around: Tensor, tokens: Tensor) -> Tensor:
     return (joint - circuit.log_mass(around)[:, None]).logsumexp(0)
 
 
-def _propose(made: Neighbourhoods, circuit: Circuit, contexts: Tensor, per_context: int, generator: torch.Generator) -> Pairs:
+def _propose(nearby: Neighbourhoods, circuit: Circuit, contexts: Tensor, per_context: int, generator: torch.Generator) -> Pairs:
     """Draw y ~ p̃_ỹ(· | α) around each context that can reach α."""
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
-    for part in made.parts(len(contexts), circuit.length):
-        around, number = made.around(contexts[part]), torch.arange(part.start, part.stop)
-        if not made.everywhere:
+    draws: list[tuple[Tensor, Tensor, Tensor]] = []
+    for part in nearby.parts(len(contexts), circuit.length):
+        around, number = nearby.around(contexts[part]), torch.arange(part.start, part.stop)
+        if not nearby.everywhere:
             reaches = (circuit.log_mass(around) > NEG_INF).nonzero()[:, 0]
             around, number = around[reaches], number[reaches]
         if len(number):
             for _ in range(per_context):
-                found.append((number, *circuit.sample(around, generator)))
-    if not found:
+                draws.append((number, *circuit.sample(around, generator)))
+    if not draws:
         raise ZeroWeights(
             f"none of {len(contexts)} local distributions gives the constraint any mass; give the kernel floor=0.05."
         )
-    context, tokens, log_proposal = (torch.cat(column) for column in zip(*found, strict=True))
+    context, tokens, log_proposal = (torch.cat(column) for column in zip(*draws, strict=True))
     return Pairs(context, tokens, log_proposal)
 
 
-def _log_reverse(made: Neighbourhoods, contexts: Tensor, pairs: Pairs) -> Tensor:
+def _log_reverse(nearby: Neighbourhoods, contexts: Tensor, pairs: Pairs) -> Tensor:
     """f64[pairs]: log p̃_y(ỹ | padded), with one neighbourhood for each distinct y."""
-    padded = made.padded_circuit(contexts.shape[1])
+    padded = nearby.padded_circuit(contexts.shape[1])
     # In the order of y, so that equal ones meet in one part even where memory is short.
     order = torch.unique(pairs.tokens, dim=0, return_inverse=True)[1].argsort()
     result = torch.empty_like(pairs.log_proposal)
-    for part in made.parts(len(order), contexts.shape[1]):
+    for part in nearby.parts(len(order), contexts.shape[1]):
         rows = order[part]
-        around = made.around(pairs.tokens[rows])
+        around = nearby.around(pairs.tokens[rows])
         result[rows] = conditional(padded, around, contexts[pairs.context[rows]])
     return result
 
 
-def _log_mixture(made: Neighbourhoods, circuit: Circuit, contexts: Tensor, pairs: Pairs, tokens: Tensor) -> Tensor:
+def _log_mixture(nearby: Neighbourhoods, circuit: Circuit, contexts: Tensor, pairs: Pairs, tokens: Tensor) -> Tensor:
     """f64[num]: log 1/M Σ_j p̃_ỹj(y | α) over the contexts that were drawn from."""
     used = contexts[torch.unique(pairs.context)]
     total = torch.full((len(tokens),), NEG_INF, dtype=torch.float64)
-    for part in made.parts(len(used), circuit.length):
-        total = torch.logaddexp(total, log_mixture(circuit, made.around(used[part]), tokens))
+    for part in nearby.parts(len(used), circuit.length):
+        total = torch.logaddexp(total, log_mixture(circuit, nearby.around(used[part]), tokens))
     return total - math.log(len(used))

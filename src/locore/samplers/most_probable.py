@@ -87,7 +87,7 @@ class MostProbable(Promises):
         affordable(1, price, limit, self.name)
         best = Best(model, num_particles if self.texts is None else self.texts, self._values, self.stops)
         log_unread = self._searched(model, circuit, best, limit, generator)
-        if not best.found:
+        if not best.by_text:
             if log_unread == NEG_INF:
                 raise ZeroWeights("the model gives no probability to any sequence that satisfies the constraint.")
             raise ZeroWeights(f"no text that satisfies the constraint was found in {limit:,} LM tokens; use a larger budget.")
@@ -111,7 +111,7 @@ class MostProbable(Promises):
                     *self._drawn(model, circuit, limit - frontier.walk.contexts, generator)
                 )  # one at least, and it is scored
         except TimedOut:
-            if not best.found:
+            if not best.by_text:
                 raise
             best.notes = (f"the search was ended after {frontier.walk.contexts:,} of {limit:,} LM tokens",)
         return frontier.log_unread
@@ -130,8 +130,8 @@ class MostProbable(Promises):
                 draws = Auto()(sharper, circuit, KEPT, budget - compared * price, generator)
         except (ZeroWeights, BudgetExceeded, TimedOut):
             return torch.zeros(0, circuit.length, dtype=torch.long), torch.zeros(0, circuit.length, dtype=torch.float64)
-        known = sharper.token_scores(draws.tokens) if draws.token_scores is None else draws.token_scores
-        likely = self._values(draws.tokens, known).argsort(descending=True)[:compared]
+        scores = sharper.token_scores(draws.tokens) if draws.token_scores is None else draws.token_scores
+        likely = self._values(draws.tokens, scores).argsort(descending=True)[:compared]
         tokens = draws.tokens[likely]
         return tokens, model.token_scores(tokens)
 
@@ -140,7 +140,7 @@ class Best:
     """The most probable texts so far, each by its likeliest tokenisation.
 
     Attributes:
-        found: of each text its value, tokens and token scores, the most probable first; so many at most.
+        by_text: of each text its value, tokens and token scores, the most probable first; so many at most.
         compared: sequences that were compared.
         notes: what the report should say.
     """
@@ -148,14 +148,14 @@ class Best:
     def __init__(self, model: LanguageModel, number: int, values: Values, stops: tuple[str, ...] = ()) -> None:
         self._tokenizer, self._number, self._values = model.tokenizer, number, values
         self._stops = [stop.encode() for stop in stops]
-        self.found: dict[Hashable, tuple[float, Tensor, Tensor]] = {}
+        self.by_text: dict[Hashable, tuple[float, Tensor, Tensor]] = {}
         self.compared = 0
         self.notes: tuple[str, ...] = ()
 
     @property
     def log_least(self) -> float:
         """What a text must be worth to be among them."""
-        return NEG_INF if len(self.found) < self._number else min(value for value, *_ in self.found.values())
+        return NEG_INF if len(self.by_text) < self._number else min(value for value, *_ in self.by_text.values())
 
     def add(self, tokens: Tensor, scores: Tensor) -> None:
         """Whole sequences Long[num, length] with f64[num, length] scores."""
@@ -163,11 +163,11 @@ class Best:
         for value, y, each in zip(self._values(tokens, scores).tolist(), tokens, scores, strict=True):
             if value > self.log_least:
                 name = self._name(y.tolist())
-                known = self.found.get(name)
-                if known is None or known[0] < value:
-                    self.found[name] = (value, y, each)
-                    ranked = sorted(self.found.items(), key=lambda item: -item[1][0])
-                    self.found = dict(ranked[: self._number])
+                earlier = self.by_text.get(name)
+                if earlier is None or earlier[0] < value:
+                    self.by_text[name] = (value, y, each)
+                    ranked = sorted(self.by_text.items(), key=lambda item: -item[1][0])
+                    self.by_text = dict(ranked[: self._number])
 
     def _name(self, tokens: list[int]) -> Hashable:
         """What makes two sequences one text."""
@@ -176,7 +176,7 @@ class Best:
 
     def draws(self, log_unread: float) -> Draws:
         """All of them, where none that was not read is worth more than e^log_unread."""
-        values, tokens, scores = zip(*self.found.values(), strict=True)
+        values, tokens, scores = zip(*self.by_text.values(), strict=True)
         mode = Mode.of(values, max(log_unread, self.log_least), self.compared)  # what is below was passed over
         record = Record(guarantee="mode", weighted=False, drawn=len(values), mode=mode, notes=self.notes)
         return Draws(torch.stack(tokens), torch.tensor(values, dtype=torch.float64), torch.stack(scores), record)
@@ -233,7 +233,7 @@ class Frontier:
     def _room(self, limit: int, group: Prefixes) -> int:
         """How many prefixes of a group are read together; all that wait where that is within the limit."""
         left = limit - self.walk.contexts if group.position else max(1, limit)
-        if not self._best.found and left > 1:  # one prefix at least is followed to its end
+        if not self._best.by_text and left > 1:  # one prefix at least is followed to its end
             left = max(1, left - (self.walk.reader.length - 1 - group.position))
         waiting = len(group) + sum(len(other) for other in self._groups if other is not group)
         return min(left, AT_ONCE if waiting <= left else max(1, min(WIDTH, left // self.walk.reader.length)))
@@ -270,14 +270,14 @@ class Frontier:
 
     def _pruned(self) -> list[Prefixes]:
         """What waits, the likeliest first, without what leads to nothing; where memory ends, without what is least likely."""
-        kept = []
+        groups = []
         for group in self._groups:
             likely = group.log_mass > self._floor
-            kept += [group if bool(likely.all()) else group.at(likely)] if bool(likely.any()) else []
-        kept.sort(key=lambda group: -float(group.log_mass[0]))
+            groups += [group if bool(likely.all()) else group.at(likely)] if bool(likely.any()) else []
+        groups.sort(key=lambda group: -float(group.log_mass[0]))
         most = MOST_NUMBERS // (WIDTH * self.walk.model.vocab_size)
-        self._log_dropped = max([self._log_dropped, *(float(group.log_mass[0]) for group in kept[most:])])
-        self._groups = kept[:most]
+        self._log_dropped = max([self._log_dropped, *(float(group.log_mass[0]) for group in groups[most:])])
+        self._groups = groups[:most]
         return self._groups
 
 

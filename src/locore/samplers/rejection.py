@@ -50,7 +50,7 @@ class Rejection(Promises):
         """Of a fixed number of draws; others say themselves what they expect."""
         return num_particles if self.draws_all else None
 
-    def told(self, worth: Worth) -> Rejection:
+    def with_worth(self, worth: Worth) -> Rejection:
         """With what texts are worth."""
         return self if self.draws_all else replace(self, worth=worth)
 
@@ -61,7 +61,7 @@ class Rejection(Promises):
         if self.draws_all:
             return _drawn_once(model, circuit, num_particles, budget, generator)
         most, most_worth = self._most_draws(circuit.length, num_particles, budget), _most_worth(self.worth)
-        kept: list[Tensor] = []
+        sequences: list[Tensor] = []
         scores: list[Tensor] = []
         accepted = drawn = 0
         enough = self._expected(num_particles + 1, 0, 0) if self.seen[1] else most
@@ -81,7 +81,7 @@ class Rejection(Promises):
             else:
                 drawn += len(holds)
             accepted += int(holds.sum())
-            kept.append(drafts.tokens[holds])
+            sequences.append(drafts.tokens[holds])
             scores.append(drafts.token_scores[holds])
         if not accepted:
             raise ZeroWeights(
@@ -90,11 +90,11 @@ class Rejection(Promises):
             )
         stopped = accepted > num_particles
         log_weight = math.log(num_particles / (drawn - 1) if stopped else accepted / drawn) + most_worth
-        tokens = torch.cat(kept)[:num_particles]
+        tokens = torch.cat(sequences)[:num_particles]
         details = {"draws": drawn, "accepted": accepted}
         factors = None if self.worth is None else Factors(log_most=most_worth)
-        known = _counted(accepted, drawn, stopped, most_worth)
-        record = Record(drawn=drawn - stopped, details=details, factors=factors, **known)
+        counted = _counted(accepted, drawn, stopped, most_worth)
+        record = Record(drawn=drawn - stopped, details=details, factors=factors, **counted)
         weights = torch.full((len(tokens),), log_weight, dtype=torch.float64)
         return Draws(tokens, weights, torch.cat(scores)[:num_particles], record)
 
@@ -134,8 +134,8 @@ def _drawn_once(
     holds = circuit.accepts(drafts.tokens)
     weights = torch.where(holds, 0.0, float("-inf")).double()
     accepted = int(holds.sum())
-    known = _counted(accepted, num, False) if accepted else {}
-    return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **known)
+    counted = _counted(accepted, num, False) if accepted else {}
+    return keep_positive(drafts.tokens, weights, drafts.token_scores, weight_cap=0.0, details={"draws": num}, **counted)
 
 
 def _most_worth(worth: Worth | None) -> float:

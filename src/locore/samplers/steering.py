@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class HasPlace(Protocol):
     """A sampler that says itself what it does with what texts are worth."""
 
-    def told(self, worth: Worth) -> Sampler:
+    def with_worth(self, worth: Worth) -> Sampler:
         """One that knows of it."""
 
 
@@ -46,13 +46,13 @@ def steered(sampler: Sampler, model: LanguageModel, circuit: Circuit, scorer: Sc
     Raises:
         InvalidArgument: the sampler's draws have no proper weights that potentials could multiply.
     """
-    known = told(sampler, scorer)
+    informed = with_worth(sampler, scorer)
     if promised(sampler, "reads_prefixes") and circuit.reader is not None:
-        return known, scorer.tilted(model)
-    return known, model
+        return informed, scorer.tilted(model)
+    return informed, model
 
 
-def told(sampler: Sampler, worth: Worth) -> Sampler:
+def with_worth(sampler: Sampler, worth: Worth) -> Sampler:
     """A sampler that knows what texts are worth, where it has a place for it; others are weighed when they are done.
 
     Raises:
@@ -60,13 +60,13 @@ def told(sampler: Sampler, worth: Worth) -> Sampler:
     """
     check_proper(sampler)
     if isinstance(sampler, HasPlace):
-        return sampler.told(worth)
+        return sampler.with_worth(worth)
     own: set[str] = {part.name for part in fields(sampler)} if is_dataclass(sampler) else set()
     places: dict[str, Any] = {"worth": worth, "keep_all": True}
     if "worth" not in own:  # who knows of texts asks what is known of beginnings too
         places["ahead"] = worth.ahead
-    known = {name: value for name, value in places.items() if name in own}
-    return replace(sampler, **known) if known else sampler  # type: ignore[type-var]
+    options = {name: value for name, value in places.items() if name in own}
+    return replace(sampler, **options) if options else sampler  # type: ignore[type-var]
 
 
 def keeping_all(sampler: Sampler) -> Sampler:

@@ -68,7 +68,7 @@ class Size:
     wanted: int = 0
     lm_tokens: int | None = None
 
-    def kept(self, left: float, remaining: int, going: Tensor, weights: Tensor) -> int:
+    def next_width(self, left: float, remaining: int, going: Tensor, weights: Tensor) -> int:
         """How many at the next position, at most, with so many LM tokens and positions left."""
         if not remaining:
             return self.wanted or self.width
@@ -85,7 +85,7 @@ class _History:
         self._selections: list[Selection] = []
         self._parents: list[Tensor] = []
         self._log_left: list[float] = []
-        self._kept: list[Kept] | None = []
+        self._levels: list[Kept] | None = []
         self._largest_step = 0.0  # of the totals, nats
 
     def add(self, selection: Selection, row: Tensor, log_unread: float) -> None:
@@ -99,9 +99,9 @@ class _History:
     def keep(self, tokens: Tensor, log_weights: Tensor, log_masses: Tensor | None) -> None:
         """What was selected; it is forgotten once masses are not known."""
         if log_masses is None:
-            self._kept = None
-        elif self._kept is not None:
-            self._kept.append(Kept(tokens, log_weights, log_masses))
+            self._levels = None
+        elif self._levels is not None:
+            self._levels.append(Kept(tokens, log_weights, log_masses))
 
     def end(self) -> None:
         """All texts have ended: nothing more is selected, and nothing more is left."""
@@ -110,7 +110,7 @@ class _History:
     @property
     def is_whole(self) -> bool:
         """Was all kept so far?"""
-        return not any(one.drawn for one in self._selections)
+        return not any(selection.drawn for selection in self._selections)
 
     def defence(self) -> float:
         """Share of the next selection that should go by p alone: as much as forecasts have been wrong so far.
@@ -138,19 +138,19 @@ class _History:
     def surprise(self) -> Surprise:
         """By the forecasts; the first is left out, as it knows no token yet."""
         before = self._selections[:-1] or self._selections
-        drawn = max(one.drawn for one in self._selections)
-        width = sum(len(one.chosen) for one in before) / len(before)
+        drawn = max(selection.drawn for selection in self._selections)
+        width = sum(len(selection.chosen) for selection in before) / len(before)
         return Surprise(size_of_steps(self.totals[1:]), drawn, width)
 
     def lineage(self) -> Lineage:
-        raises = tuple(one.log_raise for one in self._selections)
-        kept = None if self._kept is None else tuple(self._kept)
-        return Lineage(tuple(self._parents), raises, self._selections[-1].log_rows, kept)
+        raises = tuple(selection.log_raise for selection in self._selections)
+        levels = None if self._levels is None else tuple(self._levels)
+        return Lineage(tuple(self._parents), raises, self._selections[-1].log_rows, levels)
 
     @property
     def totals(self) -> tuple[float, ...]:
         """Log of the weight before each selection, which keeps it."""
-        return tuple(one.log_total for one in self._selections)
+        return tuple(selection.log_total for selection in self._selections)
 
 
 def size_of_steps(sums: Sequence[float]) -> float:
@@ -190,9 +190,9 @@ def walk(
             each(prefixes, weights)
         merit = Merit(prefixes, weights, children_of(ahead, prefixes, weights, history.defence()), bool(remaining))
         uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
-        kept = size.kept(left, remaining, prefixes.going(), weights)
+        width = size.next_width(left, remaining, prefixes.going(), weights)
         fine = 1 / (FINE * max(1.0, left / remaining)) if remaining else 0.0
-        selection, row, token = merit.select(kept, uniform, fine, not history.is_whole)
+        selection, row, token = merit.select(width, uniform, fine, not history.is_whole)
         prefixes = prefixes.extended(row, token)
         weighed = weights[row] + prefixes.token_scores[:, -1]
         history.add(merit.forecast(selection, weighed), row, merit.log_unread(selection, row, weighed))
@@ -203,8 +203,8 @@ def walk(
         if remaining and not bool(prefixes.going().any()):  # only padding is to come
             prefixes = prefixes.padded()
             history.end()
-    known = (history.surprise(), history.lineage(), allowed - left, history.bounds(prefixes.log_mass), history.totals)
-    return Round(prefixes.tokens, weights, prefixes.token_scores, *known)
+    facts = (history.surprise(), history.lineage(), allowed - left, history.bounds(prefixes.log_mass), history.totals)
+    return Round(prefixes.tokens, weights, prefixes.token_scores, *facts)
 
 
 class Merit:

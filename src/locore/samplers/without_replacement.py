@@ -116,9 +116,9 @@ class Rounds:
     def alike(self, number: int, budget: float, ahead: Ahead | None, trial: Trial | None = None) -> list[Round]:
         """Independent rounds that share the budget, steered by the same foresight or by none."""
         self.twisted, steered = ahead is not None, product(ahead, self.always)
-        return self.made(number, budget, lambda size: walk(self.model, self.reader, size, self.generator, steered), trial)
+        return self.rounds_of(number, budget, lambda size: walk(self.model, self.reader, size, self.generator, steered), trial)
 
-    def made(
+    def rounds_of(
         self, number: int, budget: float, of: MakesRound, trial: Trial | None = None, beside: Sequence[Walk[Any]] = ()
     ) -> list[Round]:
         """Rounds that share the budget; they go side by side, and beside others that are paid for.
@@ -142,14 +142,14 @@ class Rounds:
         first = number // 2
         with apart():
             done = self._abreast(first, budget / number, of, others)
-        for one in done:
-            self.outcomes.add(one.tokens, one.log_weights)
-        left = budget - sum(one.lm_tokens for one in done)
+        for round_ in done:
+            self.outcomes.add(round_.tokens, round_.log_weights)
+        left = budget - sum(round_.lm_tokens for round_ in done)
         try:
-            with beside([one.tokens for one in done]):
+            with beside([round_.tokens for round_ in done]):
                 return done + self._abreast(number - first, left / (number - first), of)
         except TimedOut:
-            if not any(len(one.tokens) for one in done):
+            if not any(len(round_.tokens) for round_ in done):
                 raise
             self.notes = (f"the call was ended after {first} of {number} blocks",)
             return done
@@ -257,12 +257,12 @@ class WithoutReplacement(Promises):
         width = width_of(num_particles, circuit.length, budget, blocks, self.name)
         left = width * blocks * price if budget is None else budget
         run = Rounds(model, reader, num_particles, generator, self.worth, self.ahead)
-        known: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         if self.foresight is None:
             rounds = run.alike(blocks, left, None)
         else:
-            rounds, known = self.foresight.rounds(run, blocks, self.blocks, left)
-        return pooled(rounds, num_particles, generator, notes=run.notes, **known)
+            rounds, facts = self.foresight.rounds(run, blocks, self.blocks, left)
+        return pooled(rounds, num_particles, generator, notes=run.notes, **facts)
 
 
 def rescored(draws: Draws, model: LanguageModel) -> Draws:
@@ -283,5 +283,5 @@ def rescored(draws: Draws, model: LanguageModel) -> Draws:
     blocks = None if old.blocks is None else old.blocks.times(ratios, scores)
     record = replace(old, blocks=blocks, bounds=UNKNOWN, notes=(*old.notes, note))
     row = {tuple(y): number for number, y in enumerate(everything.tokens.tolist())}
-    kept = torch.tensor([row[tuple(y)] for y in draws.tokens.tolist()])
-    return replace(draws, log_weights=draws.log_weights + ratios[kept], token_scores=scores[kept], record=record)
+    places = torch.tensor([row[tuple(y)] for y in draws.tokens.tolist()])
+    return replace(draws, log_weights=draws.log_weights + ratios[places], token_scores=scores[places], record=record)

@@ -62,14 +62,14 @@ class Metrics:
         self.cached = Counter("locore_compile_hits", "Constraints whose circuit was there already.", registry=registry)
         self.verdicts = Counter("locore_verdicts", "Answers, by verdict on their weights.", ("verdict",), registry=registry)
 
-    def record(self, found: dict[str, Any]) -> None:
+    def record(self, diagnostics: dict[str, Any]) -> None:
         """The `locore` object of one answer."""
-        self.compiling.observe(found["compile_seconds"])
-        self.cached.inc(found["compile_seconds"] < QUICKLY)
-        self.sampling.observe(found["seconds"])
-        if found["ess"] is not None:
-            self.ess.observe(found["ess"] / found["num_particles"])
-        self.verdicts.labels(found["verdict"]).inc()
+        self.compiling.observe(diagnostics["compile_seconds"])
+        self.cached.inc(diagnostics["compile_seconds"] < QUICKLY)
+        self.sampling.observe(diagnostics["seconds"])
+        if diagnostics["ess"] is not None:
+            self.ess.observe(diagnostics["ess"] / diagnostics["num_particles"])
+        self.verdicts.labels(diagnostics["verdict"]).inc()
 
     def text(self) -> bytes:
         """In the format of Prometheus."""
@@ -82,14 +82,14 @@ class Authorised:
     def __init__(self, app: ASGIApp, keys: tuple[str, ...], public: frozenset[str] = frozenset()) -> None:
         self.app = app
         self._open = public.union(OPEN)
-        self._known = {name_of_key(key): key.encode() for key in keys}
+        self._keys = {name_of_key(key): key.encode() for key in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http" and scope["path"] not in self._open:
             scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
             # All are compared, so that the time says nothing.
-            owners = [name for name, key in self._known.items() if hmac.compare_digest(given.strip(), key)]
+            owners = [name for name, key in self._keys.items() if hmac.compare_digest(given.strip(), key)]
             if scheme.lower() != b"bearer" or not owners:
                 error = ApiError(
                     401,

@@ -260,13 +260,13 @@ class Shape:
             if self.chat:
                 message: Json = {"role": "assistant", "content": None if calls else text.text, "refusal": None}
                 content = {"message": message | ({"tool_calls": calls} if calls else {})}
-            found = {"index": index, "finish_reason": "tool_calls" if calls else text.finish, **content}
-            found["logprobs"] = None if text.scored is None else (_chat_logprobs if self.chat else _logprobs)(text.scored)
+            choice = {"index": index, "finish_reason": "tool_calls" if calls else text.finish, **content}
+            choice["logprobs"] = None if text.scored is None else (_chat_logprobs if self.chat else _logprobs)(text.scored)
             if text.scores is not None:
-                found["locore"] = asdict(text.scores)
+                choice["locore"] = asdict(text.scores)
             if text.ids is not None:
-                found |= {"token_ids": text.ids, "prompt_token_ids": result.prompt_ids}
-            yield found
+                choice |= {"token_ids": text.ids, "prompt_token_ids": result.prompt_ids}
+            yield choice
 
 
 def _named(fingerprint: str) -> str:
@@ -302,13 +302,13 @@ def _logprobs(tokens: list[ScoredToken]) -> Json:
 def _chat_logprobs(tokens: list[ScoredToken]) -> Json:
     """As chats have them."""
     content = [
-        {**_one(token), "top_logprobs": [_one(other) for other in token.top], "masked_logprob": token.masked_log_prob}
+        {**_logprob(token), "top_logprobs": [_logprob(other) for other in token.top], "masked_logprob": token.masked_log_prob}
         for token in tokens
     ]
     return {"content": content, "refusal": None}
 
 
-def _one(token: ScoredToken) -> Json:
+def _logprob(token: ScoredToken) -> Json:
     return {"token": token.text, "logprob": token.log_prob, "bytes": token.content}
 
 
@@ -328,17 +328,17 @@ async def server_sent_events(
         state: how far the runs are, told where it has changed; a comment keeps the connection open where it has not.
         pieces: events of what the runs have told of their texts since it was asked last.
     """
-    told: Json | None = None
+    last: Json | None = None
     try:
         while not bundle.done:
             now, news = state(), bundle.news()
             if news.done():
-                bundle.told()
+                bundle.acknowledge()
                 for event in pieces():
                     yield _event(event)
             else:
-                yield b": keep-alive\n\n" if now == told else _event(now)
-            told = now
+                yield b": keep-alive\n\n" if now == last else _event(now)
+            last = now
             await bundle.wait(keep_alive, bundle.news())
         try:
             for event in answer():

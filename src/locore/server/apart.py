@@ -46,11 +46,11 @@ class Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO, tokenizer: Tokenizer) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._known = {id(tokenizer): "tokenizer", id(tokenizer.token_bytes): "token_bytes"}
+        self._names = {id(tokenizer): "tokenizer", id(tokenizer.token_bytes): "token_bytes"}
 
     def persistent_id(self, obj: Any) -> str | None:
         """The name of what is not written."""
-        return self._known.get(id(obj))
+        return self._names.get(id(obj))
 
 
 class Unpickler(pickle.Unpickler):
@@ -114,7 +114,7 @@ class Apart:
             except Exception:  # a tokenizer of somebody's own
                 self._line = None
 
-    def made(self, owner: str, make: Callable[[], Value], charge: Callable[[float], None]) -> Value:
+    def compute(self, owner: str, make: Callable[[], Value], charge: Callable[[float], None]) -> Value:
         """What `make` returns, in place if it takes no longer than a moment.
 
         Args:

@@ -111,11 +111,11 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, ApiError):
         return error.response()
     assert isinstance(error, StarletteHTTPException)
-    known = {
+    reasons = {
         404: ("there is nothing at this path; /openapi.json lists all.", "not_found"),
         405: ("this path does not take this method; /openapi.json says which.", "method_not_allowed"),
     }
-    shown = ApiError(error.status_code, *known.get(error.status_code, (str(error.detail), "invalid_request")))
+    shown = ApiError(error.status_code, *reasons.get(error.status_code, (str(error.detail), "invalid_request")))
     shown.headers = error.headers
     return shown.response()
 

@@ -145,10 +145,10 @@ def describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            found = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="Constrained sampling")
+            document = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="Constrained sampling")
             forms = json_forms("#/components/schemas/")
-            found["components"]["schemas"] |= forms
-            app.openapi_schema = found
+            document["components"]["schemas"] |= forms
+            app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

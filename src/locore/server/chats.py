@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from locore.server.schema import MOST_TOP_LOGPROBS, Common, Count, HarmlessInChats, Json, Strict, Whole
 from locore.server.task import NO_LOGPROBS, Task
-from locore.server.tools import NO_ARGUMENTS, Calls, Function, Messages, names_in, told, with_instruction, written
+from locore.server.tools import NO_ARGUMENTS, Calls, Function, Messages, function_result, names_in, with_instruction, written
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f]+$")]
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -138,7 +138,7 @@ class ChatRequest(Common, HarmlessInChats):
             raise ValueError("two tools have the same name")
         resources: Json = {}
         parameters = [tool.function.parameters for tool in self.tools or []] if self.parallel_tool_calls else []
-        if any(resources.setdefault(name, schema) != schema for one in parameters for name, schema in names_in(one)):
+        if any(resources.setdefault(name, schema) != schema for root in parameters for name, schema in names_in(root)):
             raise ValueError("two tools have different schemas of one $id; rename one of them")
         if isinstance(self.tool_choice, ToolChoice) and self.tool_choice.function.name not in names:
             raise ValueError("tool_choice names a function that is not among the tools")
@@ -177,8 +177,8 @@ class ChatRequest(Common, HarmlessInChats):
 
     def plain(self) -> Messages:
         """The messages as turns, and how functions are called."""
-        found, calls = plain_turns(self.messages), self.calls()
-        return found if calls is None else with_instruction(found, calls.instruction())
+        turns, calls = plain_turns(self.messages), self.calls()
+        return turns if calls is None else with_instruction(turns, calls.instruction())
 
     def tasks(self, default_tokens: int) -> list[Task]:
         """One, or one for each text that is to be independent."""
@@ -192,23 +192,23 @@ class ChatRequest(Common, HarmlessInChats):
 def plain_turns(messages: list[ChatMessage]) -> Messages:
     """Messages, each with a role and a text that a chat template can write."""
     names: dict[str, str] = {}
-    found: Messages = []
+    turns: Messages = []
     for message in messages:
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            made = [(call.function.name, call.function.arguments) for call in message.tool_calls]
+            calls = [(call.function.name, call.function.arguments) for call in message.tool_calls]
             names |= {call.id: call.function.name for call in message.tool_calls}
             said = _text(message.content)
-            found.append({"role": "assistant", "content": f"{said}\n{written(made)}" if said else written(made)})
+            turns.append({"role": "assistant", "content": f"{said}\n{written(calls)}" if said else written(calls)})
         elif isinstance(message, ToolMessage):
-            result = told(names.get(message.tool_call_id, "a function"), _text(message.content))
-            if found and found[-1]["role"] == "user":  # many templates want turns to alternate
-                found[-1] = {"role": "user", "content": f"{found[-1]['content']}\n{result}"}
+            result = function_result(names.get(message.tool_call_id, "a function"), _text(message.content))
+            if turns and turns[-1]["role"] == "user":  # many templates want turns to alternate
+                turns[-1] = {"role": "user", "content": f"{turns[-1]['content']}\n{result}"}
             else:
-                found.append({"role": "user", "content": result})
+                turns.append({"role": "user", "content": result})
         else:
             text = _text(message.content)
-            found.append({"role": message.role, "content": f"{message.name}: {text}" if message.name else text})
-    return found
+            turns.append({"role": message.role, "content": f"{message.name}: {text}" if message.name else text})
+    return turns
 
 
 def _text(content: Content | None) -> str:

@@ -96,15 +96,15 @@ def described(circuit: Circuit, tokenizer: Tokenizer, ours: Particles, masked: P
     except BudgetExceeded:  # read state by state
         size = {"nodes": None, "edges": None}
     size["classes"] = circuit.num_classes
-    found = {**size, "vocab_size": circuit.vocab_size, "positions": circuit.length, "relaxed": circuit.relaxed}
+    summary = {**size, "vocab_size": circuit.vocab_size, "positions": circuit.length, "relaxed": circuit.relaxed}
     try:
         small = circuit.reader is not None and circuit.length <= MOST_POSITIONS
         trellis = trellis_of(circuit, MOST_ARCS) if small else None
     except BudgetExceeded:
         trellis = None
     if trellis is None or max(map(len, trellis.columns)) > MOST_STATES:
-        return {**found, "trellis": None}
-    return {**found, "trellis": _drawn(circuit, trellis, Speller(circuit.token_class, tokenizer), ours, masked)}
+        return {**summary, "trellis": None}
+    return {**summary, "trellis": _drawn(circuit, trellis, Speller(circuit.token_class, tokenizer), ours, masked)}
 
 
 def _drawn(circuit: Circuit, trellis: Trellis, speller: Speller, ours: Particles, masked: Particles | None) -> Message:
@@ -201,7 +201,7 @@ def texts(ours: Particles, masked: Particles | None, circuit: Circuit) -> Messag
     """
     first, second = ({} if masked is None else masked.unweighted().posterior()), ours.posterior()
     shown = dict.fromkeys([*list(second)[:SHOWN], *list(first)[:SHOWN]])
-    known = probabilities(ours, masked)
+    by_text = probabilities(ours, masked)
     whole = {text for side in (ours, masked) if side is not None for text in finished_texts(side, circuit)}
     rows = [
         {
@@ -209,7 +209,7 @@ def texts(ours: Particles, masked: Particles | None, circuit: Circuit) -> Messag
             "cut": text not in whole,
             "masking": first.get(text, 0.0),
             "locore": second.get(text, 0.0),
-            "probability": known.get(text),
+            "probability": by_text.get(text),
         }
         for text in shown
     ]
@@ -229,13 +229,13 @@ def probabilities(ours: Particles, masked: Particles | None) -> dict[str, float]
     sides = [side for side in (ours, masked) if side is not None and side.token_scores is not None]
     if math.isnan(ours.log_evidence):
         return {}
-    found: dict[tuple[int, ...], tuple[str, float]] = {}
+    spellings: dict[tuple[int, ...], tuple[str, float]] = {}
     for side in sides:
         assert side.token_scores is not None
         for y, text, log_p in zip(side.tokens.tolist(), side.texts, side.token_scores.sum(-1).tolist(), strict=True):
-            found[tuple(y)] = text, log_p
+            spellings[tuple(y)] = text, log_p
     total: dict[str, float] = {}
-    for text, log_p in found.values():
+    for text, log_p in spellings.values():
         total[text] = total.get(text, 0.0) + math.exp(log_p - ours.log_evidence)
     return total
 
@@ -245,8 +245,8 @@ def _masking(particles: Particles, circuit: Circuit, model: LanguageModel) -> Me
     plain = particles.unweighted()
     chosen, shares, draws = _likeliest(plain)
     weighted = torch.stack([particles.weights[(particles.tokens == row).all(-1)].sum() for row in plain.tokens[chosen]])
-    found = read(model, circuit, plain.tokens[chosen])
-    rows = _rows(circuit, particles.tokenizer, plain.tokens[chosen], found.token_scores, -found.log_masses, shares, draws)
+    reading = read(model, circuit, plain.tokens[chosen])
+    rows = _rows(circuit, particles.tokenizer, plain.tokens[chosen], reading.token_scores, -reading.log_masses, shares, draws)
     for row, share in zip(rows, weighted.tolist(), strict=True):
         row["weighted_share"] = share
     return _side(particles, rows)
@@ -263,8 +263,8 @@ def _locore(particles: Particles, circuit: Circuit, model: LanguageModel) -> Mes
     tokens, exact = particles.tokens[chosen], is_exact_posterior(particles)
     forced = is_forced(circuit, tokens)
     shifts = torch.where(forced, 0.0, log_share[chosen]) - scores[chosen]
-    known = forced | (error[chosen] <= FAIR_ERROR) | exact
-    shown = shifts.masked_fill(~known, math.nan)
+    precise = forced | (error[chosen] <= FAIR_ERROR) | exact
+    shown = shifts.masked_fill(~precise, math.nan)
     rows = _rows(circuit, particles.tokenizer, tokens, scores[chosen], shown, shares, draws)
     return {**_side(particles, rows), "exact": exact}
 

@@ -19,7 +19,7 @@ class CompareRequest(Sampling):
     stream: bool = Field(default=False, description="Answer with events: how far it is, then the answer.")
 
     @model_validator(mode="after")
-    def _one(self) -> CompareRequest:
+    def _single_input(self) -> CompareRequest:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("give one of prompt and messages")
         return self

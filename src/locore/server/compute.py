@@ -54,8 +54,8 @@ class Computer:
         """What the server tells of the model."""
         tokenizer = self.model.tokenizer
         chat = tokenizer.chat_fingerprint() is not None
-        known = {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME)}
-        return {**known, "chat": chat, "table": self.table}
+        basics = {"fingerprint": self.fingerprint, "vocab_size": tokenizer.vocab_size, "samplers": sorted(BY_NAME)}
+        return {**basics, "chat": chat, "table": self.table}
 
 
 class Run:
@@ -221,9 +221,9 @@ def diagnostics(particles: Particles, task: Task) -> Json:
     """What is known of particles."""
     plain = particles.to_json()
     names = ("log_evidence", "log_evidence_error", "log_evidence_interval", "log_evidence_bounds", "ess", "pareto_k")
-    found: dict[str, Any] = {name: plain[name] for name in names}
+    summary: dict[str, Any] = {name: plain[name] for name in names}
     info = plain["info"]
-    found |= {
+    summary |= {
         "verdict": plain["verdict"],
         "report": plain["report"],
         "guarantee": info["guarantee"],
@@ -237,9 +237,9 @@ def diagnostics(particles: Particles, task: Task) -> Json:
         "seconds": info["seconds"],
     }
     if task.return_particles:
-        found["particles"] = [
+        summary["particles"] = [
             {"text": text, "log_weight": weight} for text, weight in zip(plain["texts"], plain["log_weights"], strict=True)
         ]
     if task.return_fields:
-        found["record"] = Answer(particles, abstain_below=task.abstain_below).to_json()
-    return found
+        summary["record"] = Answer(particles, abstain_below=task.abstain_below).to_json()
+    return summary

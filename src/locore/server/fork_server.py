@@ -39,10 +39,10 @@ class Forked:
         returncode: None while it runs.
     """
 
-    def __init__(self, pid: int, lines: Channel, told: Channel) -> None:
+    def __init__(self, pid: int, lines: Channel, reports: Channel) -> None:
         self.pid, (self.stdout, self.stdin) = pid, lines
         self.returncode: int | None = None
-        self._end = asyncio.ensure_future(self._ended(*told))
+        self._end = asyncio.ensure_future(self._ended(*reports))
 
     def kill(self) -> None:
         """As by the system."""
@@ -54,8 +54,8 @@ class Forked:
         """Until it has ended."""
         await asyncio.shield(self._end)
 
-    async def _ended(self, told: asyncio.StreamReader, unused: asyncio.StreamWriter) -> None:
-        line = await told.readline()
+    async def _ended(self, reports: asyncio.StreamReader, unused: asyncio.StreamWriter) -> None:
+        line = await reports.readline()
         if not line:  # who would have told is gone, and with it goes what it has made
             self.kill()
         self.returncode = int(line or -signal.SIGKILL)
@@ -79,12 +79,12 @@ class ForkServer:
         """
         if not CAN_FORK:
             return await _begun(WORKER, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES)
-        (lines, its_lines), (told, its_told) = socket.socketpair(), socket.socketpair()
-        with its_lines, its_told:
+        (lines, its_lines), (reports, its_reports) = socket.socketpair(), socket.socketpair()
+        with its_lines, its_reports:
             line = await self._ready()
             with suppress(OSError):  # it has ended
-                socket.send_fds(line, [b"."], [its_lines.fileno(), its_told.fileno()])
-        hears, unused = await asyncio.open_connection(sock=told)
+                socket.send_fds(line, [b"."], [its_lines.fileno(), its_reports.fileno()])
+        hears, unused = await asyncio.open_connection(sock=reports)
         own = await asyncio.open_connection(sock=lines, limit=LINE_BYTES)
         pid = await hears.readline()
         if not pid:
@@ -148,19 +148,19 @@ def serve() -> None:
         _, handles, _, _ = socket.recv_fds(line, 1, 2)
         if not handles:
             return
-        lines, told = (socket.socket(fileno=handle) for handle in handles)
+        lines, reports = (socket.socket(fileno=handle) for handle in handles)
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for number in (0, 1):
                 os.dup2(lines.fileno(), number)
-            for other in (line, seen, wakes, lines, told, *workers.values()):
+            for other in (line, seen, wakes, lines, reports, *workers.values()):
                 other.close()
             return main()
         lines.close()
-        told.sendall(f"{pid}\n".encode())
-        workers[pid] = told
+        reports.sendall(f"{pid}\n".encode())
+        workers[pid] = reports
 
 
 def _tell_ends(workers: dict[int, socket.socket]) -> None:
@@ -168,5 +168,5 @@ def _tell_ends(workers: dict[int, socket.socket]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        with workers.pop(pid) as told, suppress(OSError):
-            told.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        with workers.pop(pid) as reports, suppress(OSError):
+            reports.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())

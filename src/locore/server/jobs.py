@@ -108,12 +108,12 @@ class Job:
 
     def say(self, piece: str, fingerprint: str) -> None:
         """A piece more of the beginning of its texts; what a run that is done again says again is known."""
-        known, self._again = self._again[: len(piece)], self._again[len(piece) :]
-        if not piece.startswith(known):
+        repeated, self._again = self._again[: len(piece)], self._again[len(piece) :]
+        if not piece.startswith(repeated):
             return self.fail(worker_died())
         self.fingerprint = fingerprint
-        if piece != known:
-            self.pieces.append(piece.removeprefix(known))
+        if piece != repeated:
+            self.pieces.append(piece.removeprefix(repeated))
             for call in self._listeners:
                 call()
         return None
@@ -171,7 +171,7 @@ class Bundle:
         """Done with the next piece that a run tells, or the last one that nobody has asked about."""
         return self._news
 
-    def told(self) -> None:
+    def acknowledge(self) -> None:
         """All that was said is known."""
         if self._news.done():
             self._news = asyncio.get_running_loop().create_future()
@@ -208,7 +208,7 @@ class Bundle:
 
     def results(self) -> list[Result]:
         """The same as records."""
-        return [Result.from_json(one) for one in self.plain()]
+        return [Result.from_json(record) for record in self.plain()]
 
     def leave(self) -> None:
         """The client has left."""

@@ -124,8 +124,8 @@ def unknown_field(place: list[str]) -> str:
     others = [path for kind, path in PATHS.items() if top and name in names_of(kind)]
     if others:
         return f"{said} on this path; it is one of {' and '.join(others)}."
-    known = names_of(*PATHS) if top else names_of(StructuredOutputs) if place[0] == "structured_outputs" else []
-    close = difflib.get_close_matches(name[:SHOWN], known, 1, CLOSE)
+    names = names_of(*PATHS) if top else names_of(StructuredOutputs) if place[0] == "structured_outputs" else []
+    close = difflib.get_close_matches(name[:SHOWN], names, 1, CLOSE)
     if close:
         return f"{said}; did you mean {close[0]!r}?"
     return f"{said}; all fields are in /openapi.json, and none is dropped. What it asks of the text is said by {WAYS}."

@@ -258,11 +258,11 @@ class Worker:
         may_stop()
         meeting = self._meeting
         model: LanguageModel = self._computer.model if meeting is None else meeting.model
-        made = partial(self._apart.made, owner, charge=progress.used_elsewhere)
+        compute = partial(self._apart.compute, owner, charge=progress.used_elsewhere)
         limits = self._computer.limits
         with limits.enforced():
-            run = Run(self._computer, task, model, made(partial(read, task, model.tokenizer, limits)))
-            with stored.made_by(made):
+            run = Run(self._computer, task, model, compute(partial(read, task, model.tokenizer, limits)))
+            with stored.made_by(compute):
                 run.circuit  # noqa: B018  (compiled before anybody waits for this request)
         compiled()
         with nullcontext() if meeting is None else meeting.attended(owner, progress.used_elsewhere):

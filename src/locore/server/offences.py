@@ -43,9 +43,9 @@ class Offences:
                 "kept_away",
                 recent[-1] + KEPT_AWAY - now,
             )
-        known = [self._guilty[digest] for digest in digests if self._guilty.get(digest, 0.0) > now]
-        if known:
-            raise _refused("this request has ended a worker process a moment ago", "ended_a_worker", max(known) - now)
+        blocked = [self._guilty[digest] for digest in digests if self._guilty.get(digest, 0.0) > now]
+        if blocked:
+            raise _refused("this request has ended a worker process a moment ago", "ended_a_worker", max(blocked) - now)
 
     def is_suspect(self, digest: str) -> bool:
         """Must it run alone?"""
@@ -67,11 +67,11 @@ class Offences:
         self._suspects.pop(digest, None)
 
 
-def _remember(known: dict[str, float], digest: str, until: float) -> None:
-    known.pop(digest, None)
-    known[digest] = until
-    if len(known) > MOST:
-        del known[next(iter(known))]
+def _remember(times: dict[str, float], digest: str, until: float) -> None:
+    times.pop(digest, None)
+    times[digest] = until
+    if len(times) > MOST:
+        del times[next(iter(times))]
 
 
 def _refused(what: str, code: str, seconds: float) -> ApiError:
@@ -84,9 +84,9 @@ def digests_of(tasks: Sequence[Task]) -> list[str]:
     """Short names for what the runs of one request ask, whatever their seeds. They differ in nothing but prompts and seeds."""
     plain = tasks[0].to_json()
     common = hashlib.sha256(json.dumps({**plain, "prompt": None, "seed": None}, sort_keys=True).encode())
-    found = []
+    digests = []
     for task in tasks:
         whole = common.copy()
         whole.update(json.dumps(task.prompt).encode())
-        found.append(whole.hexdigest())
-    return found
+        digests.append(whole.hexdigest())
+    return digests

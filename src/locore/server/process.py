@@ -150,11 +150,11 @@ class WorkerProcess:
             Jobs that did nothing wrong and may be asked of another process.
         """
         reading = asyncio.ensure_future(self._receive())
-        told: set[int] = set()
+        stopped: set[int] = set()
         try:
             while self.jobs or not self.retired:
                 await asyncio.wait({reading}, timeout=LOOK_SECONDS)
-                lost = self._look(told)
+                lost = self._look(stopped)
                 if lost is not None:
                     return await self._given_up(lost)
                 if not reading.done():
@@ -169,7 +169,7 @@ class WorkerProcess:
                     self.jobs[message["id"]].say(message["piece"], self.facts["fingerprint"])
                 else:
                     self._finish(self.jobs.pop(message["id"]), message)
-                    told.discard(message["id"])
+                    stopped.discard(message["id"])
                     freed()
                 reading = asyncio.ensure_future(self._receive())
             await self.stop()
@@ -177,16 +177,16 @@ class WorkerProcess:
         finally:
             reading.cancel()
 
-    def _progress(self, job: Job, told: dict[str, Any]) -> None:
+    def _progress(self, job: Job, progress: dict[str, Any]) -> None:
         """How far a run is; its owner is charged with what it has used since it was told last."""
-        self._charge(job.owner, told["seconds"] - job.progress["seconds"])
-        job.progress = told
+        self._charge(job.owner, progress["seconds"] - job.progress["seconds"])
+        job.progress = progress
 
-    def _look(self, told: set[int]) -> Loss | None:
+    def _look(self, stopped: set[int]) -> Loss | None:
         """Stop what nobody waits for; why the process has to be given up, if so."""
         for number, job in self.jobs.items():
-            if job.done and number not in told:
-                told.add(number)
+            if job.done and number not in stopped:
+                stopped.add(number)
                 self._send({"stop": number})
         overdue = {number for number, job in self.jobs.items() if job.overdue > self.settings.grace}
         if overdue:
@@ -205,8 +205,8 @@ class WorkerProcess:
     def _loss(self, error: ApiError, certain: bool = True) -> Loss:
         """Of several nobody knows which it was: they are tried again, each by itself in the end."""
         most = CRASHES if certain else KILLS
-        known = {number for number, job in self.jobs.items() if job.deaths + 1 >= most or (certain and len(self.jobs) == 1)}
-        return Loss(error, known, most - 1)
+        guilty = {number for number, job in self.jobs.items() if job.deaths + 1 >= most or (certain and len(self.jobs) == 1)}
+        return Loss(error, guilty, most - 1)
 
     async def _died(self) -> Loss:
         """Why the process has ended by itself: a crash is that of a job, a kill may be anybody's."""

@@ -173,7 +173,7 @@ class StructuredOutputs(Strict):
     )
 
     @model_validator(mode="after")
-    def _one(self) -> StructuredOutputs:
+    def _single_constraint(self) -> StructuredOutputs:
         given = (self.json_, self.json_object, self.regex, self.choice, self.grammar)
         if len([value for value in given if value is not None]) != 1:
             raise ValueError("structured_outputs needs exactly one of json, json_object, regex, choice, grammar")
@@ -374,7 +374,7 @@ class Common(Sampling):
         seed = settings.pop("seed")
         seeds = [None if seed is None else seed + number for number in range(len(all_prompts))]
         return [
-            Task(prompt, max_tokens, n=n, seed=one, **settings, **more) for prompt, one in zip(all_prompts, seeds, strict=True)
+            Task(prompt, max_tokens, n=n, seed=own, **settings, **more) for prompt, own in zip(all_prompts, seeds, strict=True)
         ]
 
 

@@ -74,10 +74,10 @@ class Calls:
         if self.choice == "auto" and not answer.lstrip().startswith(("{", "[")):
             return None
         try:
-            found = json.loads(answer)
+            parsed = json.loads(answer)
         except ValueError:  # cut off by the horizon, where no constraint asked for more
             return None
-        calls = found if isinstance(found, list) else [found]
+        calls = parsed if isinstance(parsed, list) else [parsed]
         return [
             {
                 "id": f"call_{uuid.uuid4().hex}",
@@ -95,8 +95,8 @@ def _draft(functions: tuple[Function, ...]) -> str | None:
     """
     schemas = [function.parameters or NO_ARGUMENTS for function in functions]
     named = {str(schema.get("$schema")) if "$ref" not in schema else None for schema in schemas}
-    one = named.pop() if len(named) == 1 else None
-    return None if one == "None" else one
+    draft = named.pop() if len(named) == 1 else None
+    return None if draft == "None" else draft
 
 
 def _call(function: Function, draft: str | None) -> Json:
@@ -129,11 +129,11 @@ def names_in(schema: Any) -> Iterator[tuple[str, Json]]:
 
 def written(calls: list[tuple[str, str]]) -> str:
     """What the assistant said when it called these functions with these arguments, each as JSON text."""
-    one = [f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}' for name, arguments in calls]
-    return one[0] if len(one) == 1 else f"[{', '.join(one)}]"
+    texts = [f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}' for name, arguments in calls]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def told(name: str, content: str) -> str:
+def function_result(name: str, content: str) -> str:
     """What a function gave, as the model reads it."""
     return f"Result of {name}: {content}"
 

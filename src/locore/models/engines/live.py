@@ -101,10 +101,10 @@ class Live:
         self._thread: threading.Thread | None = None
         self._is_owed = False  # an answer that nobody has taken yet
         self._live: dict[Ids, int] = {}  # by prefix
-        self._known: dict[Ids, tuple[Tensor, int]] = {}
+        self._places: dict[Ids, tuple[Tensor, int]] = {}
         # Of the thread:
         self._missing: set[int] = set()
-        self._found: dict[int, tuple[Tensor, int]] = {}
+        self._collected: dict[int, tuple[Tensor, int]] = {}
         self._spent: set[int] = set()
         self._next: Order | None = None
 
@@ -115,7 +115,7 @@ class Live:
             EngineError: vLLM failed.
         """
         asked = [tuple(prefix) for prefix in prefixes]
-        new = [prefix for prefix in dict.fromkeys(asked) if prefix not in self._known]
+        new = [prefix for prefix in dict.fromkeys(asked) if prefix not in self._places]
         if new:
             if self._is_owed:
                 self.release()
@@ -123,11 +123,11 @@ class Live:
             going = {prefix: self._live[before] for before, prefix in first.items()}
             begun = {next(self._fresh): prefix for prefix in new if prefix not in going}
             numbers = {number: prefix for prefix, number in going.items()} | begun
-            kept = {prefix: self._known[prefix] for prefix in asked if prefix in self._known}
+            earlier = {prefix: self._places[prefix] for prefix in asked if prefix in self._places}
             answer = self._answered(Order({number: prefix[-1] for prefix, number in going.items()}, begun))
-            self._known = {numbers[number]: place for number, place in answer.rows.items()}
+            self._places = {numbers[number]: place for number, place in answer.rows.items()}
             self._live = {numbers[number]: number for number in answer.live}
-        places = [self._known[prefix] if prefix in self._known else kept[prefix] for prefix in asked]
+        places = [self._places[prefix] if prefix in self._places else earlier[prefix] for prefix in asked]
         if all(table is places[0][0] for table, _ in places):
             return places[0][0][torch.tensor([row for _, row in places], device=places[0][0].device)]
         return torch.stack([table[row] for table, row in places])
@@ -139,7 +139,7 @@ class Live:
             self._is_owed = False
         elif not self._live:
             return
-        self._live, self._known = {}, {}
+        self._live, self._places = {}, {}
         self._answered(Order())
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Live:
                 continue
             self._is_owed = False
             if isinstance(answer, Exception):
-                self._live, self._known = {}, {}
+                self._live, self._places = {}, {}
                 raise EngineError(f"vLLM failed while it computed distributions: {answer}") from answer
             return answer
 
@@ -173,13 +173,13 @@ class Live:
                     order = self._served(order)
             except Exception as error:  # whatever vLLM raises
                 with suppress(Exception):
-                    self._abort({*self._found, *self._missing})
+                    self._abort({*self._collected, *self._missing})
                 self._missing, self._spent, self._next = set(), set(), None
                 self._answers.put(error)
 
     def _served(self, order: Order) -> Order | None:
         """Step until all is there that an order asks for, and another one has come; None where nothing is left to do."""
-        self._found, self._missing, self._next = {}, {*order.tokens, *order.begun}, None
+        self._collected, self._missing, self._next = {}, {*order.tokens, *order.begun}, None
         for number, prefix in order.begun.items():
             params = self._params(prefix, {LIVE: [self.number, number]})
             self._engine.add_request(self._name(number), {"prompt_token_ids": list(prefix)}, params)
@@ -202,11 +202,11 @@ class Live:
         if not self._missing:
             self.is_here = True
             return [0] * len(numbers)
-        self._found |= {number: (rows, row) for row, number in enumerate(numbers)}
+        self._collected |= {number: (rows, row) for row, number in enumerate(numbers)}
         self._missing -= set(numbers)
         order = Order()
         if not self._missing:
-            self._answers.put(Answer(self._found, frozenset(numbers)))
+            self._answers.put(Answer(self._collected, frozenset(numbers)))
             order = self._next = self._ordered()
         self._spent |= set(numbers) - order.tokens.keys()
         return [order.tokens.get(number, 0) for number in numbers]

@@ -66,7 +66,7 @@ class LlamaCpp(Engine):
         self.context = min(self._api.llama_model_n_ctx_train(self._model), self._most)
         self.vocab_size = self._api.llama_vocab_n_tokens(self._opened.vocabulary)
         self._lock = RLock()  # a context of llama.cpp is for one thread at a time
-        self._cells = self._made(FIRST_CELLS)
+        self._cells = self._new_cells(FIRST_CELLS)
 
     def _require_cut(self) -> None:
         """Only keys and values can be shared by those that go on from them."""
@@ -78,18 +78,18 @@ class LlamaCpp(Engine):
     @property
     def info(self) -> ModelInfo:
         """What the file says of itself."""
-        told = self._opened.text
+        text_of = self._opened.text
         buffer = ctypes.create_string_buffer(128)
         self._api.llama_model_desc(self._model, buffer, len(buffer))
         return ModelInfo(
             name=Path(self.root).stem,
-            architecture=told("general.architecture") or "",
+            architecture=text_of("general.architecture") or "",
             parameters=self._api.llama_model_n_params(self._model),
             vocabulary=self.vocab_size,
             context=self.context,
             dtype="the file's own formats, keys and values in float32",
             place=self.root,
-            origin=Origin(provenance(told), told("general.license"), buffer.value.decode(errors="replace")),
+            origin=Origin(provenance(text_of), text_of("general.license"), buffer.value.decode(errors="replace")),
             threads=str(self._threads),
         )
 
@@ -97,56 +97,56 @@ class LlamaCpp(Engine):
         """Float[prefix, vocab], log p(· | prefix) of non-empty prefixes; what they share is read once."""
         rows = torch.empty(len(prefixes), self.vocab_size)
 
-        def told(entries: Sequence[Entry], logits: Tensor) -> None:
+        def receive(entries: Sequence[Entry], logits: Tensor) -> None:
             rows[[entry.piece.number for entry in entries]] = logits
 
-        self._read([Piece(i, tuple(prefix), len(prefix) - 1) for i, prefix in enumerate(prefixes)], told)
+        self._read([Piece(i, tuple(prefix), len(prefix) - 1) for i, prefix in enumerate(prefixes)], receive)
         return rows.log_softmax(-1)
 
     def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
         """Log p of each token of each tail after its prefix; neither is empty."""
         scores = [[0.0] * len(tail) for tail in tails]
 
-        def told(entries: Sequence[Entry], logits: Tensor) -> None:
+        def receive(entries: Sequence[Entry], logits: Tensor) -> None:
             places = [(entry.piece.number, entry.at - entry.piece.start) for entry in entries]
             chosen = torch.tensor([tails[number][at] for number, at in places])
-            found = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(1)
-            for (number, at), score in zip(places, found.tolist(), strict=True):
+            log_probs = logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(1)
+            for (number, at), score in zip(places, log_probs.tolist(), strict=True):
                 scores[number][at] = score
 
         pairs = enumerate(zip(prefixes, tails, strict=True))
-        self._read([Piece(i, (*prefix, *tail[:-1]), len(prefix) - 1) for i, (prefix, tail) in pairs], told)
+        self._read([Piece(i, (*prefix, *tail[:-1]), len(prefix) - 1) for i, (prefix, tail) in pairs], receive)
         return scores
 
     def plain_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
         """As `tail_scores`, each text by itself and from its first token on."""
-        found = []
+        scores = []
         for prefix, tail in zip(prefixes, tails, strict=True):
             with self._lock:
                 self._whole().keep(0)
-                found += self.tail_scores([prefix], [tail])
-        return found
+                scores += self.tail_scores([prefix], [tail])
+        return scores
 
-    def _read(self, pieces: Sequence[Piece], told: Answer) -> None:
+    def _read(self, pieces: Sequence[Piece], receive: Answer) -> None:
         """Answer all pieces, in groups that fit."""
         with self._lock:
             self._whole().touch(pieces)
             for at in range(0, len(pieces), SEQUENCES - 1):
-                self._fitting(pieces[at : at + SEQUENCES - 1], told, pieces)
+                self._fitting(pieces[at : at + SEQUENCES - 1], receive, pieces)
             self._cells.keep(max(LEAST_KEPT, 2 * len(pieces)))
 
     def _whole(self) -> Cells:
         """The cells; new ones if work was broken off while they were being exchanged."""
         if not self._cells.close.alive:
-            self._cells = self._made(FIRST_CELLS)
+            self._cells = self._new_cells(FIRST_CELLS)
         return self._cells
 
-    def _fitting(self, pieces: Sequence[Piece], told: Answer, every: Sequence[Piece]) -> None:
+    def _fitting(self, pieces: Sequence[Piece], receive: Answer, every: Sequence[Piece]) -> None:
         """Answer pieces: without what none of `every` goes on from, with room made for them, in halves, or alone."""
         while True:
             try:
-                self._cells.answer(self._cells.stem(pieces), told)
-                return self._cells.answer(pieces, told)
+                self._cells.answer(self._cells.stem(pieces), receive)
+                return self._cells.answer(pieces, receive)
             except NoRoom:
                 if self._cells.forget_others(every) or self._grow(pieces):
                     continue
@@ -159,8 +159,8 @@ class LlamaCpp(Engine):
                     ) from None
                 self._cells.keep(0)
         half = len(pieces) // 2
-        self._fitting(pieces[:half], told, every)
-        self._fitting(pieces[half:], told, every)
+        self._fitting(pieces[:half], receive, every)
+        self._fitting(pieces[half:], receive, every)
 
     def _grow(self, pieces: Sequence[Piece]) -> bool:
         """Make room for these, and several times what there is, as all is read again there; False if there is none."""
@@ -175,10 +175,10 @@ class LlamaCpp(Engine):
             self._cells = Cells(self._opened, larger, self._threads)
         except NoRoom:
             self._most = size
-            self._cells = self._made(size)
+            self._cells = self._new_cells(size)
         return self._cells.size > size
 
-    def _made(self, cells: int) -> Cells:
+    def _new_cells(self, cells: int) -> Cells:
         try:
             return Cells(self._opened, cells, self._threads)
         except NoRoom:
@@ -207,10 +207,10 @@ def open_file(name: str, tolerance: float = TOLERANCE, **options: Any) -> Engine
     engine = LlamaCpp(file, **options)
     model = EngineModel(engine, tokenizer_of(file), bool(engine.next_log_probs([[0]]).isfinite().all()))
     model.info = engine.info
-    model.differences["scores"] = found = _difference(engine)
-    if not found <= tolerance:
+    model.differences["scores"] = gap = _difference(engine)
+    if not gap <= tolerance:
         raise EngineError(
-            f"Scores of {engine.name} after a beginning that texts share differ from plain ones by {found:.3g} nats a token "
+            f"Scores of {engine.name} after a beginning that texts share differ from plain ones by {gap:.3g} nats a token "
             f"(allowed: {tolerance:g}), so no weight could be trusted. Build llama-cpp-python anew, or report the model."
         )
     return model

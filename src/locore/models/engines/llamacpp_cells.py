@@ -127,8 +127,8 @@ class Cells:
         new = len(beginning) - self._longest(beginning)[1]
         return [Piece(0, beginning, len(beginning))] if new * (len(pieces) - 1) > CALL else []
 
-    def answer(self, pieces: Sequence[Piece], told: Answer) -> None:
-        """Read fewer pieces than there are sequences; `told` gets their distributions, some twice if it is called again.
+    def answer(self, pieces: Sequence[Piece], receive: Answer) -> None:
+        """Read fewer pieces than there are sequences; `receive` gets their distributions, some twice if it is called again.
 
         Raises:
             NoRoom: they do not fit beside what is kept; nothing of them is.
@@ -138,7 +138,7 @@ class Cells:
         try:
             entries = [entry for piece in pieces for entry in self._begun(piece, begun)]
             for some in _slices(entries):
-                self._decode(some, told)
+                self._decode(some, receive)
             for piece, sequence in zip(pieces, begun, strict=True):
                 self._keep(piece.ids, sequence)
         except BaseException:
@@ -147,13 +147,13 @@ class Cells:
 
     def _begun(self, piece: Piece, begun: list[int]) -> Iterator[Entry]:
         """What is left to read of a piece, in a sequence that has the rest from another one."""
-        known, length = self._longest(piece.before)
+        nearest, length = self._longest(piece.before)
         if not self._free:
-            self._forget(next(ids for ids in self.read if ids != known))
+            self._forget(next(ids for ids in self.read if ids != nearest))
         sequence = self._free.pop()
         begun.append(sequence)
         if length:
-            self._api.llama_memory_seq_cp(self._memory, self.read[known], sequence, 0, length)
+            self._api.llama_memory_seq_cp(self._memory, self.read[nearest], sequence, 0, length)
             first = self._api.llama_memory_seq_pos_min(self._memory, sequence)
             if not 0 <= first <= max(0, length - self._window):  # layers that look back so far have lost some of it
                 self._api.llama_memory_seq_rm(self._memory, sequence, -1, -1)
@@ -167,9 +167,9 @@ class Cells:
             return ids, len(ids)
         at = bisect_left(self._sorted, ids)
         beside = self._sorted[max(0, at - 1) : at + 1]
-        return max(((other, _common(ids, other)) for other in beside), key=lambda found: found[1], default=((), 0))
+        return max(((other, _common(ids, other)) for other in beside), key=lambda pair: pair[1], default=((), 0))
 
-    def _decode(self, entries: Sequence[Entry], told: Answer) -> None:
+    def _decode(self, entries: Sequence[Entry], receive: Answer) -> None:
         may_stop()
         batch = self._batch
         batch.n_tokens = len(entries)
@@ -187,7 +187,7 @@ class Cells:
         wanted = [entry for entry in entries if entry.wanted]
         if wanted:
             pointer = self._api.llama_get_logits(self._context)
-            told(wanted, torch.from_numpy(np.ctypeslib.as_array(pointer, (len(wanted), self._columns))))
+            receive(wanted, torch.from_numpy(np.ctypeslib.as_array(pointer, (len(wanted), self._columns))))
 
     def _keep(self, ids: tuple[int, ...], sequence: int) -> None:
         if ids in self.read:
@@ -203,9 +203,9 @@ class Cells:
 
     def _recover(self) -> None:
         """Make everything fit what is known to be read, wherever it was broken off."""
-        kept = set(self.read.values())
+        in_use = set(self.read.values())
         self._sorted = sorted(self.read)
-        self._free = [sequence for sequence in range(SEQUENCES) if sequence not in kept]
+        self._free = [sequence for sequence in range(SEQUENCES) if sequence not in in_use]
         for sequence in self._free:
             self._api.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 

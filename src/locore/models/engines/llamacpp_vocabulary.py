@@ -291,10 +291,10 @@ class _Chat(ChatTemplate):
         """What stands between the special tokens is read as text."""
         ids: list[int] = []
         at = 0
-        for found in self._special.pattern.finditer(with_marks):
-            ids += self._text_ids(with_marks[at : found.start()], marks)
-            ids.append(self._special.declared[found[0]]["id"])
-            at = found.end()
+        for match in self._special.pattern.finditer(with_marks):
+            ids += self._text_ids(with_marks[at : match.start()], marks)
+            ids.append(self._special.declared[match[0]]["id"])
+            at = match.end()
         return ids + self._text_ids(with_marks[at:], marks)
 
     def _text_ids(self, text: str, marks: dict[str, str]) -> list[int]:

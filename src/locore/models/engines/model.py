@@ -98,19 +98,19 @@ class Engine(ABC):
 
     def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
         """Float[prefix, k] on the CPU, log p of k chosen tokens after each prefix; errors as `next_log_probs`."""
-        found = self.next_log_probs(prefixes)
-        return found.gather(1, torch.tensor(chosen, device=found.device)).cpu()
+        log_probs = self.next_log_probs(prefixes)
+        return log_probs.gather(1, torch.tensor(chosen, device=log_probs.device)).cpu()
 
     def draw(self, prefix: Ids, num: int, length: int, seed: int, eos_ids: Ids) -> tuple[list[list[int]], list[list[float]]]:
         """Ids and log-probabilities of texts drawn by the engine, up to and with an end; few are the first of many."""
         raise NotImplementedError
 
 
-def require_options(engine: str, given: Iterable[str], known: Sequence[str]) -> None:
+def require_options(engine: str, given: Iterable[str], allowed: Sequence[str]) -> None:
     """Refuse, by an `InvalidArgument` that names them, options of `load` that an engine does not take."""
-    foreign = sorted(set(given) - set(known))
+    foreign = sorted(set(given) - set(allowed))
     if foreign:
-        raise InvalidArgument(f"{engine} takes no option {', '.join(foreign)}, only {', '.join(known)}; leave it out.")
+        raise InvalidArgument(f"{engine} takes no option {', '.join(foreign)}, only {', '.join(allowed)}; leave it out.")
 
 
 def parsed_log_probs(values: Iterable[object], engine: str) -> list[float]:
@@ -130,19 +130,19 @@ def parsed_log_probs(values: Iterable[object], engine: str) -> list[float]:
     return checked
 
 
-def whole_row(found: dict[int, float], vocab_size: int, engine: str) -> Tensor:
+def whole_row(log_probs: dict[int, float], vocab_size: int, engine: str) -> Tensor:
     """Float[vocab] of a distribution given as {id: log p}, which must be whole.
 
     Raises:
         EngineError: a token is missing or unknown, a value is no log of a probability, or the mass is not 1.
     """
-    missing = vocab_size - len(found)
-    wrong = next((token for token in found if not 0 <= token < vocab_size), None)
+    missing = vocab_size - len(log_probs)
+    wrong = next((token for token in log_probs if not 0 <= token < vocab_size), None)
     if missing or wrong is not None:
         what = f"has the token {wrong}" if wrong is not None else f"lacks {missing} of {vocab_size} tokens"
         raise EngineError(f"A next-token distribution of {engine} {what}. Nothing was computed from it.")
     row = torch.empty(vocab_size)
-    row[torch.tensor(list(found))] = torch.tensor(parsed_log_probs(found.values(), engine))
+    row[torch.tensor(list(log_probs))] = torch.tensor(parsed_log_probs(log_probs.values(), engine))
     mass = float(row.double().logsumexp(0))
     if not abs(mass) <= SUM_ROUNDING:
         raise EngineError(
@@ -184,10 +184,10 @@ class EngineModel(TokenModel):
             return super().sample(num, length, seed, keep_log_probs)
         self.require_length(positive(length, "length"))
         number = int(torch.randint(_SEEDS, (), generator=make_generator(seed)))
-        texts, found = self.engine.draw(self.prompt_ids, positive(num, "num"), length, number, self.tokenizer.eos_ids)
+        texts, log_probs = self.engine.draw(self.prompt_ids, positive(num, "num"), length, number, self.tokenizer.eos_ids)
         padding = (self.tokenizer.eos_ids or (0,))[0]
         tokens = torch.tensor([[*ids, *[padding] * (length - len(ids))] for ids in texts])
-        scores = torch.tensor([[*of, *[0.0] * (length - len(of))] for of in found], dtype=torch.float64)
+        scores = torch.tensor([[*of, *[0.0] * (length - len(of))] for of in log_probs], dtype=torch.float64)
         return Drafts(tokens, scores, self.log_probs(tokens).to(self.device) if keep_log_probs else None)
 
     def _neighbours(self, tokens: Tensor, candidates: Tensor) -> Tensor:
@@ -244,8 +244,8 @@ class EngineModel(TokenModel):
         ]
         distinct = list(dict.fromkeys(asked))
         prefixes = [[*self.prompt_ids, *prefix] for prefix, _ in distinct]
-        found = dict(zip(distinct, self.engine.tail_scores(prefixes, [tail for _, tail in distinct]), strict=True))
+        answers = dict(zip(distinct, self.engine.tail_scores(prefixes, [tail for _, tail in distinct]), strict=True))
         scores = torch.zeros(sequences.shape, dtype=torch.float64)
         for row, (prefix, tail) in enumerate(asked):
-            scores[row, len(prefix) : len(prefix) + len(tail)] = torch.tensor(found[prefix, tail], dtype=torch.float64)
+            scores[row, len(prefix) : len(prefix) + len(tail)] = torch.tensor(answers[prefix, tail], dtype=torch.float64)
         return scores

@@ -128,31 +128,31 @@ def self_check(model: EngineModel, tolerance: float) -> dict[str, float]:
         again = model.prompted(after.prompt_ids).log_probs(tokens).double()
         roads["next-token distributions, asked for again,"] = (rows.exp() * (again - rows).nan_to_num(0.0).abs()).sum(-1)
         roads["neighbours"] = _neighbours(after, tokens[0], rows[0].topk(2).indices)
-    found = {road: float(difference.abs().nan_to_num(torch.inf).max()) for road, difference in roads.items()}
-    worst = max(found, key=lambda road: found[road])
-    if found[worst] > tolerance:
+    nats = {road: float(difference.abs().nan_to_num(torch.inf).max()) for road, difference in roads.items()}
+    worst = max(nats, key=lambda road: nats[road])
+    if nats[worst] > tolerance:
         raise EngineError(
-            f"The {worst} of {model.engine.name} differ from its own plain scores by {found[worst]:.3g} nats a token (allowed: "
+            f"The {worst} of {model.engine.name} differ from its own plain scores by {nats[worst]:.3g} nats a token (allowed: "
             f"{tolerance:g}), so one of the two is wrong and no weight could be trusted. docs/engines.md names settings that "
             "are known to do this; where rounding in 16 bits explains it, give a larger `tolerance`."
         )
-    return found
+    return nats
 
 
 def _plain(after: EngineModel, tokens: Tensor) -> Tensor:
     """f64[batch, time]: scores by the engine's plainest road."""
     eos_ids = after.tokenizer.eos_ids
     tails = [row[:length] for row, length in zip(tokens.tolist(), live_lengths(tokens, eos_ids).tolist(), strict=True)]
-    found = after.engine.plain_scores([after.prompt_ids] * len(tails), tails)
-    padded = [[*scores, *[0.0] * (tokens.shape[1] - len(scores))] for scores in found]
+    rows = after.engine.plain_scores([after.prompt_ids] * len(tails), tails)
+    padded = [[*scores, *[0.0] * (tokens.shape[1] - len(scores))] for scores in rows]
     return absorb_scores(torch.tensor(padded, dtype=torch.float64), tokens, eos_ids)
 
 
 def _neighbours(after: EngineModel, tokens: Tensor, candidates: Tensor) -> Tensor:
     """f64[time, k]: difference per token; 0 where both roads exclude a neighbour."""
     plain = _plain(after, substituted(tokens, candidates).flatten(0, 1)).sum(-1).view(candidates.shape)
-    found = after.neighbours(tokens, candidates)
-    return torch.where(found == plain, 0.0, found - plain) / len(tokens)
+    scores = after.neighbours(tokens, candidates)
+    return torch.where(scores == plain, 0.0, scores - plain) / len(tokens)
 
 
 def _trial_prompt(model: EngineModel) -> list[int]:

@@ -20,18 +20,18 @@ SECOND = "vllm.v1.worker.gpu.sample.logits_processor"
 
 def _interfaces() -> tuple[type, ...]:
     """Those that the vLLM has that is installed."""
-    found = []
+    interfaces = []
     for module in (FIRST, SECOND):
         try:
-            found.append(import_module(module).LogitsProcessor)
+            interfaces.append(import_module(module).LogitsProcessor)
         except (ImportError, AttributeError):
             continue  # an older or a newer one
-    if not found:
+    if not interfaces:
         raise ImportError(
             f"vLLM {import_module('vllm').__version__} has no processors of logits as Locore knows them ({FIRST}, {SECOND}); "
             "those of vLLM 0.32 are known."
         )
-    return tuple(found)
+    return tuple(interfaces)
 
 
 class RowProcessor(*_interfaces()):  # type: ignore[misc]
@@ -81,7 +81,7 @@ class RowProcessor(*_interfaces()):  # type: ignore[misc]
     def apply(self, logits: Tensor, ctx: Any = None) -> Tensor:
         """As both call it."""
         if self._rows:
-            rows = [(row, *found) for row, found in self._rows.items()] if ctx is None else list(self._placed(ctx))
+            rows = [(row, *facts) for row, facts in self._rows.items()] if ctx is None else list(self._placed(ctx))
             self.change(logits, rows)
         return logits
 

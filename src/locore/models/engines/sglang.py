@@ -50,13 +50,13 @@ class SGLangServer(Engine):
         """Float[prefix, vocab]: every id is asked for by name."""
         every = list(range(self.vocab_size))
         most = max(1, ROW_NUMBERS // self.vocab_size)
-        found = self._next(prefixes, [every] * len(prefixes), most)
-        return torch.stack([whole_row(row, self.vocab_size, self.name) for row in found])
+        tables = self._next(prefixes, [every] * len(prefixes), most)
+        return torch.stack([whole_row(row, self.vocab_size, self.name) for row in tables])
 
     def chosen_log_probs(self, prefixes: Sequence[Ids], chosen: Sequence[Ids]) -> Tensor:
         """Float[prefix, k]: only the chosen ids travel."""
-        found = self._next(prefixes, [sorted(set(ids)) for ids in chosen], PROMPTS)
-        rows = [parsed_log_probs((row.get(token) for token in ids), self.name) for row, ids in zip(found, chosen, strict=True)]
+        tables = self._next(prefixes, [sorted(set(ids)) for ids in chosen], PROMPTS)
+        rows = [parsed_log_probs((row.get(token) for token in ids), self.name) for row, ids in zip(tables, chosen, strict=True)]
         return torch.tensor(rows)
 
     def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
@@ -75,11 +75,11 @@ class SGLangServer(Engine):
         """{id: log p} of the chosen tokens after each prefix."""
         parts = [slice(at, at + most) for at in range(0, len(prefixes), most)]
         bodies = [{"input_ids": list(map(list, prefixes[p])), "token_ids_logprob": list(map(list, chosen[p]))} for p in parts]
-        found = []
+        tables = []
         for facts in self._generate(bodies, [len(prefixes[p]) for p in parts]):
             rows = self._listed(facts.get("output_token_ids_logprobs"), 1)[0]
-            found.append({token: value for value, token in self._pairs(rows)})
-        return found
+            tables.append({token: value for value, token in self._pairs(rows)})
+        return tables
 
     def _scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids], starts: Sequence[int]) -> list[list[float]]:
         whole = [[*prefix, *tail] for prefix, tail in zip(prefixes, tails, strict=True)]
@@ -101,11 +101,11 @@ class SGLangServer(Engine):
         for answer, size in zip(answers, sizes, strict=True):
             if not isinstance(answer, list) or len(answer) != size:
                 raise EngineError(f"{self.name} was sent {size} prompts and did not give {size} answers.")
-            facts += [one.get("meta_info") if isinstance(one, dict) else None for one in answer]
-        known = [one for one in facts if isinstance(one, dict)]
-        if len(known) != len(facts):
+            facts += [entry.get("meta_info") if isinstance(entry, dict) else None for entry in answer]
+        given = [fact for fact in facts if isinstance(fact, dict)]
+        if len(given) != len(facts):
             raise EngineError(f"{self.name} gave an answer without meta_info. Is it the server you mean?")
-        return known
+        return given
 
     def _listed(self, rows: Any, length: int) -> list[Any]:
         if not isinstance(rows, list) or len(rows) != length:

@@ -96,8 +96,8 @@ class VLLM(Engine):
             for at in range(0, len(ids), CHOSEN)
         ]
         answers = self._complete([self._choosing(prefix, sorted(set(ids))) for prefix, ids in parts])
-        found = [self._log_probs_of(answer.tops[0], ids) for answer, (_, ids) in zip(answers, parts, strict=True)]
-        return torch.tensor([score for scores in found for score in scores]).view(len(prefixes), -1)
+        log_probs = [self._log_probs_of(answer.tops[0], ids) for answer, (_, ids) in zip(answers, parts, strict=True)]
+        return torch.tensor([score for scores in log_probs for score in scores]).view(len(prefixes), -1)
 
     def tail_scores(self, prefixes: Sequence[Ids], tails: Sequence[Ids]) -> list[list[float]]:
         """Log p of each token of each tail: by forcing them where that is possible, else plainly."""
@@ -120,13 +120,13 @@ class VLLM(Engine):
         """Texts drawn by vLLM itself; number i has the seed `seed` + i, so few are the first of many."""
         settings = {"max_tokens": length, "logprobs": 0, "stop_token_ids": list(eos_ids)}
         parts = [{**settings, "n": min(DRAWN, num - at), "seed": seed + at} for at in range(0, num, DRAWN)]
-        answers = [answer for found in self._ask([CompletionRequest(prefix, part) for part in parts]) for answer in found]
+        answers = [answer for group in self._ask([CompletionRequest(prefix, part) for part in parts]) for answer in group]
         if len(answers) != num:
             raise EngineError(f"{self.name} was to draw {num} texts and drew {len(answers)}.")
         for answer in answers:
             ends = [at for at, token in enumerate(answer.ids) if token in eos_ids] or [length - 1]
-            known = all(0 <= token < self.vocab_size for token in answer.ids)
-            if not (known and len(answer.scores) == len(answer.ids) == ends[0] + 1 <= length):
+            in_range = all(0 <= token < self.vocab_size for token in answer.ids)
+            if not (in_range and len(answer.scores) == len(answer.ids) == ends[0] + 1 <= length):
                 raise EngineError(
                     f"{self.name} was to draw {length} tokens or up to an end ({list(eos_ids)}), and drew {answer.ids}. If its "
                     "model has other ends, give a `tokenizer` whose files declare them."
@@ -141,8 +141,8 @@ class VLLM(Engine):
 
     def _complete(self, requests: Sequence[CompletionRequest], rows: bool = False) -> list[Completion]:
         """The only answer to each request, as long as it was asked for, with log-probabilities if they were asked for."""
-        found = self._ask(requests, rows)
-        for request, answers in zip(requests, found, strict=True):
+        groups = self._ask(requests, rows)
+        for request, answers in zip(requests, groups, strict=True):
             wanted = request.settings["max_tokens"]
             scored = wanted if "logprobs" in request.settings else 0
             got = [(len(a.ids), len(a.scores), len(a.tops)) for a in answers]
@@ -151,14 +151,14 @@ class VLLM(Engine):
                     f"{self.name} was asked for {wanted} tokens and {scored} log-probabilities, and gave {got} (tokens, "
                     "log-probabilities, tables of them)."
                 )
-        return [answers[0] for answers in found]
+        return [answers[0] for answers in groups]
 
-    def _log_probs_of(self, found: Mapping[int, Any], ids: Ids) -> list[float]:
+    def _log_probs_of(self, table: Mapping[int, Any], ids: Ids) -> list[float]:
         """Checked log-probabilities of these ids."""
-        missing = [token for token in ids if token not in found]
+        missing = [token for token in ids if token not in table]
         if missing:
             raise EngineError(f"{self.name} gave no log-probability for the token {missing[0]}, which was asked for.")
-        return parsed_log_probs((found[token] for token in ids), self.name)
+        return parsed_log_probs((table[token] for token in ids), self.name)
 
     def _prompt_log_probs(self, answer: Completion, ids: Ids, length: int) -> list[float]:
         """Checked log-probabilities of the last `length` tokens of the prompt."""

@@ -121,14 +121,14 @@ class VLLMLocal(VLLM):
             with self._lock, torch.random.fork_rng(devices=[]):
                 if self.live is not None:
                     self.live.release()
-                found = list(self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
+                outputs = list(self.llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False))
         except ValueError as error:  # what a server answers with 400
             raise Refused(f"{self.name} refused a request: {error}", 400, str(error)) from error
-        if [list(one.prompt_token_ids) for one in found] != [list(ids) for ids in prompts]:
+        if [list(output.prompt_token_ids) for output in outputs] != [list(ids) for ids in prompts]:
             raise EngineError(
                 f"{self.name} gave answers to other requests, perhaps to some that were interrupted; load it anew."
             )
-        return found
+        return outputs
 
 
 def _sampling_params(kind: Any, settings: Mapping[str, Any], extra: dict[str, Any] | None) -> Any:
@@ -170,4 +170,4 @@ def _completion(completion: Any, prompt: list[dict[int, float] | None] | None) -
 
 def _by_id(row: Any) -> dict[int, float] | None:
     """{id: log p} of one position of a prompt; nothing for the first."""
-    return {token: found.logprob for token, found in row.items()} if row else None
+    return {token: entry.logprob for token, entry in row.items()} if row else None

@@ -34,8 +34,8 @@ class VLLMServer(VLLM):
             EngineError: the server is out of reach, or no vLLM.
             InvalidArgument: it serves several models and none was named, or not this one; or this is no such address.
         """
-        root, found, version = address.rstrip("/").rpartition("/")
-        if version != "v1" or not found:
+        root, slash, version = address.rstrip("/").rpartition("/")
+        if version != "v1" or not slash:
             raise InvalidArgument(f"The address of a vLLM server ends with /v1; {address!r} does not.")
         client = self._client = JsonClient(root, **connection)
         self.name = f"the vLLM server at {client.address}"
@@ -54,11 +54,11 @@ class VLLMServer(VLLM):
         most = max(1, min(_PROMPTS, _ROW_NUMBERS // max(1, self.vocab_size))) if rows else _PROMPTS
         groups = _batches(requests, most)
         bodies = [self._body([requests[i] for i in group]) for group in groups]
-        found: list[list[Completion]] = [[] for _ in requests]
+        completions: list[list[Completion]] = [[] for _ in requests]
         for group, answer in zip(groups, self._client.post_all("/v1/completions", bodies), strict=True):
             for i, answers in zip(group, self._parsed(answer, [requests[i] for i in group]), strict=True):
-                found[i] = answers
-        return found
+                completions[i] = answers
+        return completions
 
     def _body(self, requests: Sequence[CompletionRequest]) -> dict[str, Any]:
         """One request for prompts with the same settings."""

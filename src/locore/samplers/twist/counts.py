@@ -32,15 +32,15 @@ class CountsAhead:
     def __init__(self, reader: CountedReader, unigram: Tensor) -> None:
         """By f64[vocab], how probable each token is taken to be."""
         self._reader = reader
-        self._ratios = [torch.from_numpy(one.astype(np.float32)) for one in _ratios(reader, unigram.numpy())]
+        self._ratios = [torch.from_numpy(ratios.astype(np.float32)) for ratios in _ratios(reader, unigram.numpy())]
 
     def of(self, prefixes: Prefixes) -> Tensor:
         """f64[num], as `Ahead.of`."""
         ratios, states = self._ratios[prefixes.position], prefixes.states
         open_ = (states != DEAD) & ~self._reader.ended(states)
         some = torch.where(open_, states, 0)
-        found = ratios[self._reader.outlined(some), self._reader.counts(some)].double().clamp_min(LEAST).log()
-        return torch.where(open_, found, 0.0)
+        logs = ratios[self._reader.outlined(some), self._reader.counts(some)].double().clamp_min(LEAST).log()
+        return torch.where(open_, logs, 0.0)
 
 
 def _ratios(reader: CountedReader, unigram: Floats) -> list[Floats]:
@@ -52,14 +52,14 @@ def _ratios(reader: CountedReader, unigram: Floats) -> list[Floats]:
     right = control.right_at_end.astype(np.float64)
     accepted = control.accepting.astype(np.float64)
     with_right, with_any = (right, accepted) if not reader.must_end else (np.zeros_like(right), np.zeros_like(accepted))
-    found = []
+    ratios = []
     for position in reversed(range(reader.length + 1)):
         if position < reader.length:
             may_end = ends * reader.may_end(position)
             with_right = _before(weights, target, gain, with_right) + may_end * right
             with_any = weights @ with_any[target] + may_end * accepted
-        found.append(np.divide(with_right, with_any[:, None], out=np.ones_like(right), where=with_any[:, None] > 0))
-    return found[::-1]
+        ratios.append(np.divide(with_right, with_any[:, None], out=np.ones_like(right), where=with_any[:, None] > 0))
+    return ratios[::-1]
 
 
 def _before(weights: Floats, target: Ints, gain: Ints, after: Floats) -> Floats:

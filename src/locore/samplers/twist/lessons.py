@@ -67,9 +67,9 @@ class Lesson:
         if tried is not None:
             walks.append(tried.walk(model, reader, trial, generator))
         with apart():
-            found = abreast(walks)
-        cost = math.ceil(sum(cost for _, cost in found) - ROUNDED)
-        return cls(counts if tried is None else None, tried, found[0][0], cost)
+            walked = abreast(walks)
+        cost = math.ceil(sum(cost for _, cost in walked) - ROUNDED)
+        return cls(counts if tried is None else None, tried, walked[0][0], cost)
 
 
 @dataclass
@@ -131,8 +131,8 @@ class NGrams:
         if isinstance(self.table, NGramTable):
             return self.table, TableUse("given")
         if self.table == "model" and model.fingerprint() is not None:
-            made = prepare(model)
-            return made.table, TableUse("of the model", made.lm_tokens, made.seconds)
+            prepared = prepare(model)
+            return prepared.table, TableUse("of the model", prepared.lm_tokens, prepared.seconds)
         table = prepared_table(model) if self.table == "prepared" else None
         return table, TableUse("learned in the call" if table is None else "of the model")
 
@@ -151,7 +151,7 @@ def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None, s
     lessons = _Lessons(run, counts if seen is None else seen.with_more(counts))
     beside = [lessons.counts.drafts(run.model, drafts, lessons.last + 1, run.generator)] if drafts else []
     run.twisted = True
-    rounds = run.made(number, budget - drafts * lessons.last, lessons.walk, beside=beside)
+    rounds = run.rounds_of(number, budget - drafts * lessons.last, lessons.walk, beside=beside)
     run.left_aside = lessons.left_aside
     shared.take(lessons.counts)
     return rounds

@@ -117,7 +117,7 @@ def _mean(reader: LeftToRight, around: Tensor, device: torch.device) -> LocalTwi
     means = [(mass.mean(0), log_scale) for mass, log_scale in _backward(reader, around)]
     tops = [float(mean.max()) for mean, _ in means]
     logs = [(mean + RELATIVE_FLOOR * top).log() + scale for (mean, scale), top in zip(means, tops, strict=True)]
-    return LocalTwist(reader, tuple(one.float().to(device) for one in reversed(logs)))
+    return LocalTwist(reader, tuple(log_beta.float().to(device) for log_beta in reversed(logs)))
 
 
 def _backward(reader: LeftToRight, around: Tensor) -> Iterator[tuple[Tensor, float]]:

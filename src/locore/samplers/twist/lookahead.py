@@ -155,8 +155,8 @@ class LookAhead(Twist):
         token = keys[pair] % size
         target = self.reader.rows[position][states[row], self.reader.token_class[token]].long().clamp_min(0).to(self.device)
         context = self.table.first_pair + pair
-        found = self.log_beta[position + 1][context.to(self.device), target]
-        return row, token, raised(found, log_floor, target)
+        log_beta = self.log_beta[position + 1][context.to(self.device), target]
+        return row, token, raised(log_beta, log_floor, target)
 
 
 @lru_cache(maxsize=8)
@@ -247,7 +247,7 @@ class _Downwards(Sequence[Tensor]):
     def __init__(self, backward: _Backward, positions: int) -> None:
         last = backward.last()
         self._logs = map(backward.logs, chain([last], backward.before(positions - 1, last, 0)))
-        self._positions, self._found, self._lock = positions, list[Tensor](), threading.Lock()
+        self._positions, self._log_betas, self._lock = positions, list[Tensor](), threading.Lock()
 
     def __len__(self) -> int:
         return self._positions
@@ -257,8 +257,8 @@ class _Downwards(Sequence[Tensor]):
             raise IndexError(position)
         number = self._positions - position
         with self._lock:
-            self._found += islice(self._logs, max(0, number - len(self._found)))
-        return self._found[number - 1]
+            self._log_betas += islice(self._logs, max(0, number - len(self._log_betas)))
+        return self._log_betas[number - 1]
 
 
 class _Stretches(Sequence[Tensor]):
@@ -295,7 +295,7 @@ class _Stretches(Sequence[Tensor]):
         begin = stretch * self._size
         end = min(begin + self._size, self._positions) - 1
         earlier = self._backward.before(end, self._ends[end], begin)
-        return [self._backward.logs(one) for one in [self._ends[end], *earlier]][::-1]
+        return [self._backward.logs(beta) for beta in [self._ends[end], *earlier]][::-1]
 
 
 class _Rows:
@@ -314,7 +314,7 @@ class _Rows:
         # The column of each target context, then one for each class with context 0 after it.
         column_class = torch.cat([reader.token_class[last.clamp_min(0)], torch.arange(num_classes)])
         column_context = torch.cat([torch.arange(len(last)), torch.zeros(num_classes, dtype=torch.long)])
-        start, tokens, probs = _kept(table, singled_out(reader))
+        start, tokens, probs = _largest_entries(table, singled_out(reader))
         owner = torch.repeat_interleave(torch.arange(len(last)), start[1:] - start[:-1])
         following = table.after(last[owner], tokens)
         columns = torch.where(following > 0, following, len(last) + reader.token_class[tokens])
@@ -365,14 +365,14 @@ def _asked(reader: LeftToRight) -> tuple[Tensor, ...]:
     """
     if reader.length > SHORT:
         return reader.live
-    found, reached = [], torch.zeros_like(reader.live[0])
+    asked, reached = [], torch.zeros_like(reader.live[0])
     reached[reader.start] = True
     for rows, live, following in zip(reader.rows, reader.live, reader.live[1:], strict=False):
-        found.append(reached & live)
+        asked.append(reached & live)
         after = torch.zeros(len(following) + 1, dtype=torch.bool)
-        after[rows[found[-1]].flatten().long()] = True  # DEAD is the last one
+        after[rows[asked[-1]].flatten().long()] = True  # DEAD is the last one
         reached = after[:-1]
-    return *found, reached & reader.live[-1]
+    return *asked, reached & reader.live[-1]
 
 
 def _matrix(rows: Tensor, columns: Tensor, values: Tensor, size: tuple[int, int]) -> Tensor:
@@ -394,7 +394,7 @@ def singled_out(reader: LeftToRight) -> Tensor:
     return size < max(2, limit)
 
 
-def _kept(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _largest_entries(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Row starts, tokens and probabilities: the unigram row whole, of other rows the largest entries and the wanted tokens."""
     begin, end = table.start[:-1], table.start[1:]
     # +1 where a row begins, −1 behind its largest entries: one byte for each of the millions of entries.
@@ -402,8 +402,8 @@ def _kept(table: NGramTable, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     ones = torch.ones_like(begin, dtype=torch.int8)
     steps.index_add_(0, begin, ones)
     steps.index_add_(0, torch.minimum(begin + ROW_ENTRIES, end), ones, alpha=-1)
-    kept = (steps[:-1].cumsum(0, dtype=torch.int8).bool() | wanted[table.tokens]).nonzero()[:, 0]
-    start = torch.searchsorted(kept, table.start) + table.vocab_size  # the row of context 0 has no entries, but all tokens
+    chosen = (steps[:-1].cumsum(0, dtype=torch.int8).bool() | wanted[table.tokens]).nonzero()[:, 0]
+    start = torch.searchsorted(chosen, table.start) + table.vocab_size  # the row of context 0 has no entries, but all tokens
     start[0] = 0
-    tokens = torch.cat([torch.arange(table.vocab_size), table.tokens[kept].long()])
-    return start, tokens, torch.cat([table.unigram, table.probs[kept].double()])
+    tokens = torch.cat([torch.arange(table.vocab_size), table.tokens[chosen].long()])
+    return start, tokens, torch.cat([table.unigram, table.probs[chosen].double()])

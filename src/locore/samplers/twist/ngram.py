@@ -85,8 +85,8 @@ class NGramTable:
             return context
         key = first * self.vocab_size + second
         place = torch.searchsorted(self.pair_keys, key).clamp_max(len(self.pair_keys) - 1)
-        known = (self.pair_keys[place] == key) & (first >= 0)
-        return torch.where(known, self.first_pair + place, context)
+        is_pair = (self.pair_keys[place] == key) & (first >= 0)
+        return torch.where(is_pair, self.first_pair + place, context)
 
     def limited(self, max_contexts: int) -> NGramTable:
         """The table with the most often seen contexts only; pairs go first, they back off to single tokens."""
@@ -156,8 +156,8 @@ class NGramCounts:
             first, second, log_probs = first[live], second[live], log_probs[live.to(log_probs.device)]
         total = log_probs.new_zeros(self.vocab_size, dtype=torch.promote_types(log_probs.dtype, torch.float32))
         for part in row_slices(log_probs, ROWS):
-            tokens, kept = self._entries(log_probs[part])
-            self._parts.append((first[part], second[part], tokens.cpu(), exp_(kept.double()).cpu()))
+            tokens, logs = self._entries(log_probs[part])
+            self._parts.append((first[part], second[part], tokens.cpu(), exp_(logs.double()).cpu()))
         for part in row_slices(log_probs):
             total += log_probs[part].to(total.dtype).exp().sum(0)
         self._total = total.double().cpu() if self._total is None else self._total + total.cpu()
@@ -206,15 +206,15 @@ class NGramCounts:
         seen = torch.unique(torch.cat([second[second >= 0], ends]))
         single = torch.zeros(self.vocab_size, dtype=torch.long)
         single[seen] = 1 + torch.arange(len(seen))
-        one, two = (second >= 0).nonzero()[:, 0], (first >= 0).nonzero()[:, 0]
-        keys = first[two] * self.vocab_size + second[two]
+        after_one, after_two = (second >= 0).nonzero()[:, 0], (first >= 0).nonzero()[:, 0]
+        keys = first[after_two] * self.vocab_size + second[after_two]
         pair_keys = torch.unique(keys)
         first_pair = 1 + len(seen)
-        context = torch.cat([single[second[one]], first_pair + torch.searchsorted(pair_keys, keys)])
+        context = torch.cat([single[second[after_one]], first_pair + torch.searchsorted(pair_keys, keys)])
         num_contexts = first_pair + len(pair_keys)
         parent = torch.zeros(num_contexts, dtype=torch.long)
         parent[first_pair:] = single[pair_keys % self.vocab_size]
-        rows = _merge(context, torch.cat([one, two]), likeliest, probs, num_contexts, self.vocab_size)
+        rows = _merge(context, torch.cat([after_one, after_two]), likeliest, probs, num_contexts, self.vocab_size)
         if self.eos_ids:
             rows = _certain_end(rows, single[ends], self.eos_ids[0])
         size = torch.bincount(context, minlength=num_contexts).double()
@@ -258,11 +258,11 @@ def _merge(context: Tensor, position: Tensor, tokens: Tensor, probs: Tensor, num
     distinct, mass = distinct[mass > 0], mass[mass > 0]
     owner = distinct // vocab_size
     share = mass / (size[owner] + SMOOTHING)
-    kept = torch.zeros(num_contexts, dtype=torch.float64).index_add_(0, owner, share)
+    seen_mass = torch.zeros(num_contexts, dtype=torch.float64).index_add_(0, owner, share)
     start = torch.zeros(num_contexts + 1, dtype=torch.long)
     start[1:] = torch.bincount(owner, minlength=num_contexts).cumsum(0)
     order = torch.argsort(owner - share, stable=True)  # a share is less than 1
-    return _Entries(start, distinct[order] % vocab_size, share[order], (1 - kept).clamp_min(0.0))
+    return _Entries(start, distinct[order] % vocab_size, share[order], (1 - seen_mass).clamp_min(0.0))
 
 
 def _certain_end(rows: _Entries, ends: Tensor, padding: int) -> _Entries:
