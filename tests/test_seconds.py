@@ -22,7 +22,7 @@ from locore.kernel.models.language_model import Wrapper
 from locore.kernel.request import Request
 from locore.kernel.samplers.sampler import promised
 from locore.models import TableModel
-from locore.models import machine as module
+from locore.models import hardware as module
 from locore.models.hardware import MOST_ROWS, OUTSIDE, Pace, pace_of
 from locore.samplers import Twisted, sampler_by_name
 

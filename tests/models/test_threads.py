@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import locore
 from locore.kernel.errors import InvalidArgument
-from locore.models import machine as module
+from locore.models import hardware as module
 from locore.models.hardware import LOOK_SECONDS, SMALL, WORTH, Chooser, measured, pass_seconds
 from tests.effort import runs
 
