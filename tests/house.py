@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
@@ -244,6 +244,36 @@ def _makes_circuit(place: Place) -> bool:
     )
 
 
+MOST_LINES, MOST_OF_A_FUNCTION = 400, 40
+
+
+def long_files() -> int:
+    """Files that are more than one concept, by their lines."""
+    return sum(lines([module]) > MOST_LINES for module in MODULES)
+
+
+def long_functions() -> int:
+    """Functions with more lines than one reads at once, beside their signature and docstring."""
+    bodies = [
+        node.body for module in MODULES for node in ast.walk(ast.parse(MODULES[module].read_text())) if _is_function(node)
+    ]
+    return sum(_last_line(body[-1]) - _first(body).lineno >= MOST_OF_A_FUNCTION for body in bodies)
+
+
+def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _first(body: list[ast.stmt]) -> ast.stmt:
+    """The first statement that is no docstring, if there is one."""
+    is_text = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    return body[1] if is_text and len(body) > 1 else body[0]
+
+
+def _last_line(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
 GENERIC = frozenset(
     {"found", "kept", "known", "made", "one", "told"}
 )  # participles and numerals: no reader can search for them
@@ -311,8 +341,10 @@ MEASURES = {
     "circles": Measure("circles of imports", lambda: len(circles(for_types=False)), 0, 0),
     "samplers": Measure("classes of samplers that draw", sampler_classes, 7, 7),
     "compilers": Measure("ways to compile", ways_to_compile, 5, 5),
-    "generic": Measure("names that could stand anywhere", generic_names, 4, 0),
-    "library": Measure("lines of the library", lambda: lines(MODULES), 59_517, 40_000),
+    "long_files": Measure("files of more than 400 lines", long_files, 13, 0),
+    "long_functions": Measure("functions of more than 40 lines", long_functions, 0, 0),
+    "generic": Measure("names that could stand anywhere", generic_names, 3, 0),
+    "library": Measure("lines of the library", lambda: lines(MODULES), 59_530, 40_000),
 }
 
 

@@ -175,8 +175,8 @@ def asked_for(
     aim = checked_with_prompt(aim, model.tokenizer, prompt)
     if complete is not None:
         complete = with_prompt(Target(complete, ()), model.tokenizer, prompt).constraint
-    found = answered_by_parts(Asked(request, model, prompt, aimed(aim, request), sampler, complete))
-    return replace(found, run=replace(found.run, law=str(law)), stops=request.stop).ordered()
+    particles = answered_by_parts(Asked(request, model, prompt, aimed(aim, request), sampler, complete))
+    return replace(particles, run=replace(particles.run, law=str(law)), stops=request.stop).ordered()
 
 
 def most_spent(request: Request) -> int | None:

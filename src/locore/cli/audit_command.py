@@ -13,7 +13,8 @@ import typer
 import locore
 from locore.batch.batch_settings import Settings
 from locore.cli.batch_command import Workers, rows_are_kept
-from locore.cli.inputs import MODEL_HELP, Progress, grouped, read_constraint, read_text, write_text
+from locore.cli.inputs import MODEL_HELP, grouped, read_constraint, read_text, write_text
+from locore.cli.output import Progress
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.request import help_of
 

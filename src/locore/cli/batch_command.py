@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locore.batch.batch_settings import Settings
-from locore.cli.inputs import MODEL_HELP, AbstainBelow, Asked, Parse, Progress, SteerDtype, grouped, read_constraint
+from locore.cli.inputs import MODEL_HELP, AbstainBelow, Asked, Parse, SteerDtype, grouped, read_constraint
+from locore.cli.output import Progress
 
 if TYPE_CHECKING:
     from locore.batch.driver import Summary

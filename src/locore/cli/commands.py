@@ -18,11 +18,9 @@ from locore.cli.inputs import (
     Asked,
     LimitList,
     Parse,
-    Progress,
     Said,
     SteerDtype,
     ThreadNumber,
-    Waiting,
     grouped,
     parse_json,
     read_constraint,
@@ -30,11 +28,9 @@ from locore.cli.inputs import (
     read_prompt,
     read_record,
     read_text,
-    show_draws,
-    show_particles,
-    working,
     write_text,
 )
+from locore.cli.output import Progress, Waiting, show_draws, show_particles, working
 from locore.kernel.constraints.spelling import cut
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
 from locore.kernel.request import help_of

@@ -275,6 +275,14 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
     return router
 
 
+def _shape_of(body: Common, settings: Settings) -> Shape:
+    """What the answer looks like."""
+    has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    if isinstance(body, ChatRequest):
+        return Shape(settings.model_id, True, has_usage, body.calls())
+    return Shape(settings.model_id, False, has_usage, None)
+
+
 def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) -> APIRouter:
     """Models and texts."""
     router = APIRouter(prefix="/v1", route_class=strict_route(settings.json_depth))
@@ -292,13 +300,7 @@ def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas
         return card
 
     async def respond(request: Request, body: Common) -> Response:
-        bundle = submit(request, body, queue, settings, metrics, quotas)
-        shape = Shape(
-            settings.model_id,
-            isinstance(body, ChatRequest),
-            body.stream_options is not None and bool(body.stream_options.include_usage),
-            body.calls() if isinstance(body, ChatRequest) else None,
-        )
+        bundle, shape = submit(request, body, queue, settings, metrics, quotas), _shape_of(body, settings)
 
         def chunks() -> Iterator[dict[str, Any]]:
             return shape.chunks(bundle.results())
