@@ -74,6 +74,8 @@ CALLS = [
     r"\Gab(c)?(?(1)a)",
     r"(?(DEFINE)(?<x>a))(b)(c)\3",
     r"(?(DEFINE)(?<x>a))(b)(c)?(?(3)\3|a)",
+    r"((?2)(?1)|c)(b)",  # the group calls itself, behind another call that has read something
+    r"((?2)?a(?1)?|c)(b)",
 ]
 
 

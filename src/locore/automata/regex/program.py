@@ -252,8 +252,8 @@ def program_of(pattern: Pattern) -> Program:
             f"the regular expression {pattern.text!r} calls the group {min(missing)}, which it does not have"
         )
     _check_scopes(pattern, nodes)
-    _check_progress(pattern, groups, calls)
     _measured(everything, groups)
+    _check_progress(pattern, groups, calls)
     behinds = [node.most + 1 for node in everything if isinstance(node, Behind)]
     anchors = any(isinstance(node, Anchor) for node in everything)
     texts = frozenset(node.number for node in everything if isinstance(node, Reference))
@@ -320,18 +320,9 @@ def _called_first(nodes: Nodes) -> set[int]:
         if isinstance(node, Call):
             called.add(node.number)
         called.update(*map(_called_first, inner(node)))
-        if not _may_be_nothing(node):
+        if node.least > 0:
             break
     return called
-
-
-def _may_be_nothing(node: Node) -> bool:
-    if isinstance(node, One | Never):
-        return False
-    if isinstance(node, Again):
-        return not node.fewest or all(map(_may_be_nothing, node.nodes))
-    parts = () if isinstance(node, Look | Behind) else inner(node)
-    return not parts or any(all(map(_may_be_nothing, part)) for part in parts)
 
 
 class _Compiler:
