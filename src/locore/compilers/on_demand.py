@@ -1,7 +1,7 @@
 """Constraints that are read, not written down: a reading whose states are made when they are reached, and one that counts
 beside.
 
-**One large nested text**, of a grammar or a large schema. A state is that of a `Pushdown`, or the end of the text. Which tokens
+**One large nested text**, that of a JSON Schema. A state is that of a `Pushdown`, or the end of the text. Which tokens
 may come follows from what the texts behind them cost at least, counted in tokens: a literal piece as few as spell it, any other
 byte one. In so many tokens a text can be completed for certain, and one token more on the right way always lowers the number,
 so no text is cut off. Where a single token could spell the ends of several pieces at once there may be a way that is shorter
