@@ -19,13 +19,13 @@ PROSE = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
 TERMS = re.findall(r"`([^`]+)`", PROSE)
 PATHS = sorted({term for term in TERMS if re.fullmatch(r"[\w/.]+(\.py|\.json|/)", term)})
 NAMES = sorted({term for term in TERMS if re.fullmatch(r"[A-Za-z_][\w.]*(\(.*\))?", term)} - set(PATHS))
-# "`file.py`: `function`, `Class.method`": where they are defined.
-PLACES = [
-    (path, name)
-    for path, names in re.findall(r"`([\w/]+\.py)`:\s+((?:`[\w.]+`(?:,\s+)?)+)", PROSE)
-    for name in re.findall(r"`([\w.]+)`", names)
-]
 WALK = PROSE.split("## One request")[1].split("\n## ")[0]
+
+
+def places_of(text: str) -> list[tuple[str, str]]:
+    """Of "`file.py`: `function`, `Class.method`": the file and each name that it defines."""
+    groups = re.findall(r"`([\w/]+\.py)`:\s+((?:`[\w.]+`(?:,\s+)?)+)", text)
+    return [(path, name) for path, names in groups for name in re.findall(r"`([\w.]+)`", names)]
 
 
 def defined_in(tree: ast.AST, prefix: str = "") -> Iterator[str]:
@@ -65,7 +65,7 @@ def test_names_are_there():
     assert {term for term in NAMES if alone[term] not in names} == set()
 
 
-@pytest.mark.parametrize(("path", "name"), PLACES)
+@pytest.mark.parametrize(("path", "name"), places_of(PROSE))
 def test_names_are_where_they_are_said_to_be(path, name):
     assert name in set(defined_in(ast.parse((SOURCE / path).read_text())))
 
@@ -92,7 +92,7 @@ def test_a_request_goes_the_way_that_is_told():
     """Each function of the walk is entered, and first entered in this order."""
     tiny, alpha = locore.load("tiny"), locore.ban(["awful"]) & locore.contains(" sun")
     order = entered(lambda: locore.generate(tiny, "The weather is", alpha, temperature=0.5, seed=0))
-    told = [place for place in PLACES if place[1] in WALK and f"`{place[0]}`" in WALK]
+    told = places_of(WALK)
     assert len(told) > 20
     assert [place for place in told if place not in order] == []
     steps = [order.index(place) for place in told]
