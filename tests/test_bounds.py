@@ -26,6 +26,14 @@ def test_counted_draws_have_the_interval_of_clopper_and_pearson(drawn, data):
     assert math.exp(low) == pytest.approx(theirs.low, rel=1e-6) and math.exp(high) == pytest.approx(theirs.high, rel=1e-6)
 
 
+@given(st.integers(2, 2**60))
+def test_one_of_very_many_draws_has_a_lower_bound(drawn):
+    """P(at least one) = 1 − (1 − p)^n, which is the tail at the bound and no more."""
+    low, high = binomial_bounds(1, drawn, stopped=False)
+    assert low == pytest.approx(math.log(-math.expm1(math.log1p(-TAIL) / drawn)), abs=1e-9)
+    assert high >= math.log(1 / drawn)
+
+
 @pytest.mark.parametrize("p", some([0.003, 0.04, 0.2, 0.5, 0.77, 0.98]))
 @pytest.mark.parametrize(("wanted", "most"), [(1, 6), (3, 12), (4, 40), (8, 200)])
 def test_the_interval_holds_for_runs_that_stop_either_way(p, wanted, most):

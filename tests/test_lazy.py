@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import threading
 from pathlib import Path
 
+import pytest
+
+from locore.kernel import plugins
 from locore.kernel.plugins import cached_property
 from tests.pages import ROOT
+
+
+def test_what_failed_to_register_is_looked_for_again(monkeypatch, tmp_path):
+    """After Ctrl-C or an error in between, nobody is left with half of it."""
+    group = "locore.tests.none"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(plugins._waiting, group, [])
+    plugins.announce(group, "registers_late")
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="registers_late"):
+            plugins.load(group)
+    (tmp_path / "registers_late.py").write_text("")
+    importlib.invalidate_caches()
+    plugins.load(group)
+    assert plugins._waiting[group] == []
 
 
 class Thing:

@@ -13,7 +13,7 @@ from locore import Limits, ban, compile, contains, count, json_schema, regex
 from locore.cli import main
 from locore.constraints import Literal
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
-from locore.kernel.limits import check_progress, limits_in_force
+from locore.kernel.limits import check_progress, held_back, limits_in_force
 from locore.kernel.tokenizer import Tokenizer
 
 LETTERS = Tokenizer.from_tokens([*(letter.encode() for letter in string.ascii_lowercase + ' "'), None], eos_ids=(28,))
@@ -96,8 +96,27 @@ def test_a_deadline_inside_another_is_never_later():
     check_progress("this", "less")  # without a compile there is no deadline
 
 
+def test_what_held_a_compile_back_moves_every_deadline():
+    with Limits(seconds=0.05).enforced():
+        with Limits(seconds=0.05).enforced():
+            held_back(100)
+            time.sleep(0.06)
+            check_progress("this", "less")
+        check_progress("this", "less")
+
+
 @pytest.mark.parametrize(
-    "bad", [{"states": 0}, {"nodes": -1}, {"seconds": 0}, {"seconds": float("nan")}, {"memory": 1.5}, {"states": True}]
+    "bad",
+    [
+        {"states": 0},
+        {"nodes": -1},
+        {"seconds": 0},
+        {"seconds": float("nan")},
+        {"memory": 1.5},
+        {"states": True},
+        {"states": 10**400},
+        {"seconds": 10**400},
+    ],
 )
 def test_a_limit_is_a_positive_number(bad):
     with pytest.raises(InvalidArgument, match="the limit on"):

@@ -4,6 +4,7 @@ import inspect
 from dataclasses import fields
 from importlib.metadata import EntryPoint
 
+import numpy as np
 import pytest
 
 import locore
@@ -66,6 +67,8 @@ def test_a_sampler_of_another_distribution_has_a_name(monkeypatch):
         {"num_particles": 2.0},
         {"budget": 0},
         {"seed": 2**63},
+        {"temperature": 10**400},
+        {"logit_bias": {1: 10**400}},
         {"canonical": "both"},
         {"ending": "never"},
         {"num_particles": 2**20, "max_new_tokens": 2**20},
@@ -74,3 +77,7 @@ def test_a_sampler_of_another_distribution_has_a_name(monkeypatch):
 def test_what_is_out_of_range_is_refused(kind, wrong):
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
         kind(**wrong)
+
+
+def test_strings_that_end_a_text_may_come_in_an_array():
+    assert Request(stop=np.array(["\n", "."])).stop == ("\n", ".")

@@ -225,6 +225,12 @@ def test_tokens_of_ones_own():
     assert len(str(refused.value)) < 150
 
 
+@pytest.mark.parametrize("number", [0, 1, 4])
+def test_each_token_has_its_bytes(number):
+    with pytest.raises(InvalidArgument, match="token_bytes"):
+        Tokenizer(3, (b"a",) * number)
+
+
 def test_the_boundary_is_respected():
     tokenizer = Tokenizer.from_tokens([b"a", b"b", b"ab"])
     # "a" + "b" as one would be the token "ab", which no continuation of "a" can contain.

@@ -176,6 +176,14 @@ def test_wrong_shapes_are_refused(shape):
         circuit.log_mass(torch.zeros(shape))
 
 
+@pytest.mark.parametrize("shape", [(4,), (1, 3), (2, 0), (1, 5), (1, 4, 1)])
+def test_sequences_of_another_length_are_refused(shape):
+    circuit = layered([np.array([[0, 0, 0]], dtype=np.int32)] * 4, np.array([True]), [0, 1, 2])
+    with pytest.raises(InvalidArgument, match="shape"):
+        circuit.accepts(torch.zeros(shape).long())
+    assert circuit.accepts(torch.zeros(0, 4).long()).tolist() == []
+
+
 def test_nan_is_refused():
     circuit = layered([np.array([[0, 0]], dtype=np.int32)], np.array([True]), [0, 1])
     with pytest.raises(InvalidArgument, match="NaN"):

@@ -221,3 +221,7 @@ def test_deep_and_shared_expressions_are_walked_in_linear_time():
 def test_importing_constraints_does_not_import_torch():
     code = "import sys, locore.constraints; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nothing_to_join_has_a_name():
+    assert (repr(And(())), repr(Or(()))) == ("And()", "Or()")

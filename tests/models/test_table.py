@@ -114,6 +114,13 @@ def test_nothing_to_sample(wrong):
         TableModel.random(2, 3, seed=0).sample(**{"num": 1, "length": 1, "seed": 0, **wrong})
 
 
+@pytest.mark.parametrize("eos", [False, True])
+def test_no_rows_have_distributions_of_the_right_shape(eos):
+    assert TableModel.random(3, 2, seed=0, eos=eos).begin(1).advance(
+        torch.zeros(0).long(), torch.zeros(0).long()
+    ).log_probs.shape == (0, 3)
+
+
 def test_wrong_neighbours_and_cursors():
     model = TableModel.random(2, 3, seed=0)
     with pytest.raises(InvalidArgument, match="candidates for 2"):

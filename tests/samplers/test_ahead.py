@@ -65,6 +65,13 @@ class ByToken(Whim):
         return Children(self.of(prefixes), by_state, (row, token, self.nats * torch.rand(len(row), generator=generator)))
 
 
+class OneStep:
+    """How much of the next token is allowed: it reads the model."""
+
+    def of(self, prefixes):
+        return torch.zeros(len(prefixes)) if prefixes.are_complete else prefixes.masked().logsumexp(-1)
+
+
 def problem(eos=False, length=3):
     model = TableModel.random(3, length, seed=11, eos=eos, concentration=0.7)
     return model, compile(Count(tuple(range(length)), frozenset({1}), 1, 2), model, length)
@@ -76,11 +83,12 @@ def foresight(kind, model, circuit):
         "strong whim": lambda: Whim(4, 12.0),
         "adversary": lambda: Adversary(model, circuit),
         "by token": lambda: ByToken(5, 3.0),
+        "one step": OneStep,
         "both": lambda: Product(look_ahead(seen_of("upside down", model, 3).table(), circuit.reader), Whim(6, 2.0)),
     }[kind]()
 
 
-KINDS = ["whim", "strong whim", "adversary", "by token", "both"]
+KINDS = ["whim", "strong whim", "adversary", "by token", "both", "one step"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_selection_by_any_foresight_is_exactly_proper(monkeypatch, kind, eos):
 
 # Standard scores need many rare outcomes: what misleads by twelve nats shows its few in the exact law above.
 @pytest.mark.parametrize(
-    ("threshold", "kind"), some(itertools.product([0.0, 0.5, 1.0], ["whim", "adversary", "both"]), several=True)
+    ("threshold", "kind"), some(itertools.product([0.0, 0.5, 1.0], ["whim", "adversary", "both", "one step"]), several=True)
 )
 def test_particles_weighted_by_any_foresight_are_proper(kind, threshold):
     model, circuit = problem(threshold == 0.5)
@@ -108,7 +116,7 @@ def test_particles_weighted_by_any_foresight_are_proper(kind, threshold):
     assert result.holds(FALSE_ALARM), (result.z, result.estimates, result.truth)
 
 
-@pytest.mark.parametrize("kind", some(["both", "whim", "adversary"], 3))
+@pytest.mark.parametrize("kind", some(["both", "whim", "adversary", "one step"], 4))
 def test_blocks_selected_by_any_foresight_are_proper(kind):
     model, circuit = problem(True)
     sampler = WithoutReplacement(blocks=2, ahead=foresight(kind, model, circuit))
@@ -146,6 +154,28 @@ def test_a_right_foresight_is_seen_to_be_right():
     abreast([trial.walk(model, circuit.reader, 27, torch.Generator())])
     steps = trial.steps(Right())
     assert steps.foreseen < 1e-4 < steps.plain
+
+
+@pytest.mark.parametrize("eos", [False, True])
+def test_prefixes_say_what_the_model_says_of_them(eos):
+    """Whatever was read before, and whatever is left of that."""
+    model, circuit = problem(eos, length=4)
+    whole = Prefixes.start(model, circuit.reader, 2)
+    for tokens in ([0, 1], [1, 2]):
+        assert_as_read(whole.at(torch.tensor([1, 1, 0])))
+        whole = whole.extended(None, torch.tensor(tokens))
+    for prefixes in (whole, whole.at(torch.tensor([True, False]))):  # the second was not read, the first is below
+        assert_as_read(prefixes)
+        assert_as_read(prefixes.forgotten())
+        some = prefixes.at(torch.tensor([len(prefixes) - 1, 0, 0]))
+        assert_as_read(some)
+        assert_as_read(some.at(torch.tensor([0, 2])).extended(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 2])))
+        assert_as_read(some.forgotten().extended(None, torch.tensor([1, 0, 2])))
+
+
+def assert_as_read(prefixes):
+    truth = prefixes.model.log_probs(torch.nn.functional.pad(prefixes.tokens, (0, 1)))[:, -1]
+    torch.testing.assert_close(prefixes.log_probs, truth)
 
 
 def test_a_product_is_the_sum_of_logs():

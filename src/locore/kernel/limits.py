@@ -6,7 +6,6 @@ in one place for the time of a compile, and each step that can grow asks here be
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
@@ -27,8 +26,8 @@ class Limits:
     """Limits of one compile; beyond any of them `BudgetExceeded` says which, and what to change.
 
     Attributes:
-        states: of one automaton, or of all positions of a circuit that is explored state by state. Those are not counted that
-            grammars and large schemas make while texts are written.
+        states: of one automaton, or of all positions of a circuit that is explored state by state; not those that grammars and
+            large schemas make while text is written.
         nodes: of the circuit, when they are asked for; those that positions share once.
         seconds: of wall time.
         memory: bytes that the process may grow by, and of any one table.
@@ -47,17 +46,16 @@ class Limits:
             value = getattr(self, field.name)
             whole = field.name != "seconds"
             good = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value > 0
-            if not good or math.isnan(value):
+            if not good or (isinstance(value, int) and value >= 2**63):
                 kind = "a positive integer" if whole else "a positive number"
                 raise InvalidArgument(f"the limit on {field.name} must be {kind}, got {value!r}.")
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """These limits hold inside the `with` block; a deadline that is set already is kept where it is sooner."""
-        run = _Run(self, time.monotonic() + self.seconds, resident_memory())
-        if (outer := _in_force.get()) is not None and outer.deadline < run.deadline:
-            run = _Run(self, outer.deadline, run.memory_before)
-        token = _in_force.set(run)
+        """These limits hold inside the `with` block, memory from its beginning; a deadline that ends sooner is kept."""
+        outer, deadline = _in_force.get(), time.monotonic() + self.seconds
+        deadline = deadline if outer is None else min(deadline, outer.deadline)
+        token = _in_force.set(_Run(self, deadline, resident_memory(), outer))
         try:
             yield
         finally:
@@ -71,6 +69,7 @@ class _Run:
     limits: Limits
     deadline: float
     memory_before: int
+    outer: _Run | None
     next_look: float = 0.0
 
 
@@ -88,8 +87,9 @@ def watched(
     """Watch the work inside the `with` block.
 
     Args:
-        check: compiling and reading a model call it again and again; what it raises ends them, as does who watches further out.
-        count: called with each number of LM tokens that is spent.
+        check: compiling and reading a model call it again and again, and who watches further out; what it raises ends them.
+            With None nothing inside can be ended.
+        count: called with each number of LM tokens that is spent; nobody further out is told.
         expect: called with the number of LM tokens that the rest of the work is expected to cost.
     """
     outer = _watch.get()
@@ -110,9 +110,11 @@ def watched(
 
 
 def held_back(seconds: float) -> None:
-    """So long others were let through: the compile that is running has as much time as before."""
-    if (run := _in_force.get()) is not None:
+    """So long others were let through: the compiles that are running have as much time as before."""
+    run = _in_force.get()
+    while run is not None:
         run.deadline += seconds
+        run = run.outer
 
 
 def may_stop() -> None:

@@ -154,13 +154,7 @@ def thinned(particles: Particles, most: int, generator: torch.Generator) -> Part
         return particles
     uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
     chosen, weights = select(particles.log_weights, most, uniform)
-    scores = particles.token_scores
-    return replace(
-        particles,
-        tokens=particles.tokens[chosen],
-        log_weights=weights + math.log(len(chosen) / len(particles)),
-        token_scores=None if scores is None else scores[chosen],
-    )
+    return particles.at(chosen, weights + math.log(len(chosen) / len(particles)))
 
 
 def _recheck(constraint: Constraint, draws: Draws, tokenizer: Tokenizer, relaxed: bool) -> Tensor:

@@ -53,13 +53,18 @@ def load(group: str) -> None:
             from importlib.metadata import entry_points  # takes longer than all that `import locore` does
 
             _waiting[group] = []
-            for module in own or ():
-                import_module(module)
-            for point in entry_points(group=group):
-                point.load()
+            try:
+                for module in own or ():
+                    import_module(module)
+                for point in entry_points(group=group):
+                    point.load()
+            except BaseException:  # whoever asks next is not to miss what failed
+                if again := [*(own or ()), *_waiting.pop(group)]:
+                    _waiting[group] = again
+                raise
 
 
-def renamed(old: str, new: str, since: str = "0.2.0") -> None:
+def renamed(old: str, new: str) -> None:
     """Say, once for each name in a process, that something has another name now; the line is that of whoever called Locore."""
     if old not in _said:
         _said.add(old)
@@ -67,7 +72,7 @@ def renamed(old: str, new: str, since: str = "0.2.0") -> None:
         while frame.f_back and str(frame.f_globals.get("__name__")).split(".")[0] in ("locore", "importlib"):
             frame = frame.f_back
         module, line = str(frame.f_globals.get("__name__")), frame.f_lineno
-        said = f"{old} is {new} since Locore {since}; the old name still works."
+        said = f"{old} is {new} since Locore 0.2.0; the old name still works."
         warnings.warn_explicit(said, DeprecationWarning, frame.f_code.co_filename, line, module)
 
 

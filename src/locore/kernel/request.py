@@ -6,8 +6,8 @@ help stand here and nowhere else. Nothing heavy is imported: the shell shows its
 
 from __future__ import annotations
 
-import math
 import secrets
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -146,7 +146,7 @@ class Law:
 
     @property
     def law(self) -> Law:
-        """These options alone, the nothings of a request filled in."""
+        """These options alone."""
         return Law(**{option.name: getattr(self, option.name) for option in fields(Law)})
 
     @property
@@ -162,7 +162,7 @@ class Law:
 
 
 def _check_numbers(options: Law, kind: type[Law]) -> None:
-    """Those that this kind of record has."""
+    """Those that this kind of record has, as it declares them."""
     for option in fields(kind):
         least, between, value = option.metadata.get("least"), option.metadata.get("between"), getattr(options, option.name)
         if (least is None and between is None) or (value is None and option.default is None):
@@ -181,7 +181,7 @@ def _check_whole(name: str, value: object, least: int | None) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _shown(value: float | Mapping[int, float]) -> str:
@@ -252,19 +252,19 @@ class Request(Law):
     def _read_stop(self) -> None:
         """A string alone is a list of one; what `ending` is called now was once said by `stop`."""
         given: Any = self.stop
-        if given in get_args(Ending) and self.ending is None:
+        if isinstance(given, str) and given in get_args(Ending) and self.ending is None:
             renamed(f"stop={given!r}", f"ending={given!r}")
             object.__setattr__(self, "ending", given)
             given = ()
         given = () if given is None else given
         listed = (given,) if isinstance(given, str) else tuple(items_of(given, "stop", "strings", error=InvalidArgument))
-        if not all(isinstance(each, str) and each for each in listed) or len(listed) > MOST_STOPS:
+        if not all(isinstance(stop, str) and stop for stop in listed) or len(listed) > MOST_STOPS:
             raise InvalidArgument(f"stop takes up to {MOST_STOPS} strings, none of them empty, got {given!r}.")
         object.__setattr__(self, "stop", listed)
 
 
 def require_known(asked: Iterable[str], arguments: Collection[str], where: str) -> None:
-    """Refuse arguments that there are none of, with what was meant.
+    """Refuse unknown arguments and suggest the intended one.
 
     Raises:
         InvalidArgument: the first of them.

@@ -62,6 +62,8 @@ class Tokenizer:
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
             raise InvalidArgument(f"A vocabulary needs at least one token, not {self.vocab_size}.")
+        if len(self.token_bytes) != self.vocab_size:
+            raise InvalidArgument(f"{self.vocab_size} tokens need as many entries of token_bytes, not {len(self.token_bytes)}.")
         for name, ids in (("eos_ids", self.eos_ids), ("bos_ids", self.bos_ids)):
             wrong = [i for i in ids if not 0 <= i < self.vocab_size]
             if wrong:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from locore.automata.regex.dfa import Dfa
-from locore.kernel.automata.tables import SIMPLIFYING, least_costs
+from locore.kernel.automata.tables import SIMPLIFYING, Predecessors
 from locore.kernel.limits import check_progress
 from locore.kernel.plugins import cached_property
 
@@ -38,7 +38,7 @@ class Scanner:
         weights = np.full(dfa.classes.num_classes, math.inf)
         np.minimum.at(weights, dfa.classes.classes, spans)
         self._weights = weights
-        self._least = least_costs(dfa.table, weights, dfa.accepting)
+        self._least = _least_costs(dfa.table, weights, dfa.accepting)
         alive = np.append(self._least < math.inf, False)
         self._table = np.where(alive[dfa.table], dfa.table, DEAD).tolist()
         self.accepting: list[bool] = dfa.accepting.tolist()
@@ -90,3 +90,23 @@ class Scanner:
         starts, classes = self.dfa.classes.starts, self.dfa.classes.classes
         first = int(np.searchsorted(starts, 0x80, side="right")) - 1
         return len(np.unique(classes[first:])) > 1
+
+
+def _least_costs(table: NDArray[np.int32], weights: Costs, goals: NDArray[np.bool_]) -> Costs:
+    """Float64[states], the least cost of a string that leads to a goal; infinite where there is none.
+
+    Args:
+        table: Int32[states, columns], the next state.
+        weights: Float64[columns], what a symbol of each costs; not negative.
+        goals: Bool[states].
+    """
+    predecessors = Predecessors(table)
+    least = np.where(goals, 0.0, np.inf)
+    affected = predecessors.of(np.flatnonzero(goals))
+    while len(affected):
+        check_progress(*SIMPLIFYING)
+        better = (weights + least[table[affected]]).min(1)
+        changed = affected[better < least[affected]]
+        least[affected] = np.minimum(better, least[affected])
+        affected = predecessors.of(changed)
+    return least

@@ -72,28 +72,8 @@ def reachable(table: Int32, start: int = 0) -> tuple[Int64, Int32]:
 
 def co_reachable(table: Int32, accepting: Bools) -> Bools:
     """Bool[states]: can acceptance be reached?"""
-    flags: Bools = _Predecessors(table).distance(accepting) < len(table)
+    flags: Bools = Predecessors(table).distance(accepting) < len(table)
     return flags
-
-
-def least_costs(table: Int32, weights: NDArray[np.float64], goals: Bools) -> NDArray[np.float64]:
-    """Float64[states], the least cost of a string that leads to a goal; infinite where there is none.
-
-    Args:
-        table: Int32[states, columns], the next state.
-        weights: Float64[columns], what a symbol of each costs; not negative.
-        goals: Bool[states].
-    """
-    predecessors = _Predecessors(table)
-    least = np.where(goals, 0.0, np.inf)
-    affected = predecessors.of(np.flatnonzero(goals))
-    while len(affected):
-        check_progress(*SIMPLIFYING)
-        better = (weights + least[table[affected]]).min(1)
-        changed = affected[better < least[affected]]
-        least[affected] = np.minimum(better, least[affected])
-        affected = predecessors.of(changed)
-    return least
 
 
 def product_table(
@@ -131,7 +111,7 @@ def equivalent_states(table: Int32, kinds: NDArray[np.integer] | Bools) -> tuple
         table: Int32[states, columns], the next state.
         kinds: Int[states], what is told apart from the outset, such as which states accept.
     """
-    predecessors = _Predecessors(table)
+    predecessors = Predecessors(table)
     # States that are not equally far from a state of another kind than the first one's differ, and the distances are cheap.
     distance = predecessors.distance(kinds != kinds[0])
     block = number_rows(np.column_stack([distance, kinds]))[0].astype(np.int64)
@@ -144,7 +124,7 @@ def equivalent_states(table: Int32, kinds: NDArray[np.integer] | Bools) -> tuple
     return number_rows(block[:, None])
 
 
-class _Predecessors:
+class Predecessors:
     """For each state the states that lead to it, in one array."""
 
     def __init__(self, table: Int32) -> None:

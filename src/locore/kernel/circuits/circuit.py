@@ -34,14 +34,14 @@ class Circuit(plugins.Pictured):
     for all positions at once; it is called again for the same position and must then say the same. Sums are in float64.
 
     What needs its nodes (mass, count, samples, maxima, marginals, drawings, sizes) raises `BudgetExceeded` where they are too
-    many: of a grammar or a large schema, say, of which only the states are made that a text gets to.
+    many: of a grammar or a large schema, say, whose states are made only when a text reaches them.
 
     Attributes:
         reader: the left-to-right reading, where there is one (samplers that go token by token need it).
         written: the nodes, where a compiler has written them; otherwise they are derived from the reading when asked for.
         structured: whether nodes of equal scope split it in the same way (structured decomposability).
-        relaxed: whether sequences count as models that do not satisfy the constraint (`locore.simple_moves`). Mass, count and
-            look-ahead are then upper bounds, and what is drawn has to be checked by `constraint.evaluate`.
+        relaxed: whether sequences that violate the constraint may count as satisfying it. Mass, count and look-ahead are then
+            upper bounds, and what is drawn has to be checked by `constraint.evaluate`.
         limits: what deriving the nodes may use.
     """
 
@@ -173,6 +173,8 @@ class Circuit(plugins.Pictured):
     def accepts(self, tokens: Tensor) -> Tensor:
         """Bool[batch]: which of Long[batch, length] satisfy the constraint."""
         tokens = self._token_ids(tokens)
+        if tokens.ndim != 2 or tokens.shape[1] != self.length:
+            raise InvalidArgument(f"accepts: tokens must have shape (batch, {self.length}); got {tuple(tokens.shape)}.")
         if self.reader is not None:
             return self.reader.accepting(self.reader.read(tokens))
         shape = (*tokens.shape, self.vocab_size)
@@ -218,22 +220,19 @@ class Circuit(plugins.Pictured):
         """The checked weights of a position, Float[batch, vocab] on this device."""
         if not isinstance(log_probs, Tensor):
             if callable(log_probs):
-                return lambda position: self._weights(log_probs(position), f" of position {position}", "")
+                return lambda position: self._weights(log_probs(position), f" of position {position}", (self.vocab_size,))
             raise InvalidArgument(
                 f"log_probs must be a tensor (batch, {self.length}, {self.vocab_size}), or a function from a position to a "
                 f"tensor (batch, {self.vocab_size}); got {type(log_probs).__name__}."
             )
-        weights = self._weights(log_probs, "", f" {self.length},")
+        weights = self._weights(log_probs, "", (self.length, self.vocab_size))
         return lambda position: weights[:, position]
 
-    def _weights(self, weights: Tensor, where: str, positions: str) -> Tensor:
-        """Checked: Float[batch, vocab] or, with `positions`, Float[batch, length, vocab]."""
-        expected = (self.length, self.vocab_size) if positions else (self.vocab_size,)
+    def _weights(self, weights: Tensor, where: str, expected: tuple[int, ...]) -> Tensor:
+        """Checked: Float[batch, *expected]."""
         if weights.ndim != 1 + len(expected) or tuple(weights.shape[1:]) != expected:
-            raise InvalidArgument(
-                f"log_probs{where} must have shape (batch,{positions} {self.vocab_size}) for this circuit; "
-                f"got {tuple(weights.shape)}."
-            )
+            shape = ", ".join(map(str, expected))
+            raise InvalidArgument(f"log_probs{where} must have shape (batch, {shape}); got {tuple(weights.shape)}.")
         if not weights.is_floating_point() or self.vocab_size <= SMALL_VOCABULARY:
             weights = weights.double()
         top = weights.max() if weights.numel() else weights.new_zeros(())

@@ -1,4 +1,4 @@
-"""Left-to-right compiler: states after prefixes, layer by layer, minimised and trimmed, then cut into blocks."""
+"""Left-to-right compiler: states after prefixes, layer by layer, minimised and trimmed."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _complete(layered: Layered, position: int, states: Flags, extensions: Extens
 
 
 def to_circuit(layered: Minimal, classes: Partition) -> Circuit:
-    """Merge classes that no row tells apart, look ahead to the end, and cut the rows into blocks.
+    """Merge classes that no row tells apart, and look ahead to the end.
 
     Raises:
         Unsatisfiable: no sequence of this length satisfies the constraint.
@@ -244,11 +244,13 @@ class Extensions:
     def _may_stop(self, residual: Constraint, position: int) -> bool:
         """Does the residual hold if the text ends here, or reaches a horizon here?"""
         residuals = self._residuals
-        beyond = position == residuals.length
-        if beyond and not self._must_end and residuals.holds_now(residual):
-            return True
-        # Beyond the horizon only timeless residuals are left, and as much padding follows as one likes.
-        return any(residuals.holds_at_end(residual, 0 if beyond else position, token) for token in residuals.eos_ids)
+        if position == residuals.length:  # as much padding follows as one likes
+            if not self._must_end and residuals.holds_now(residual):
+                return True
+            if not residuals.is_timeless(residual):
+                return False
+            position = 0
+        return any(residuals.holds_at_end(residual, position, token) for token in residuals.eos_ids)
 
 
 def _is_false(residual: Constraint) -> bool:

@@ -67,7 +67,7 @@ class Structural(Pictured):
         return tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
-        return _outline(self, levels=4)
+        return _outline(self, levels=4) if self.children() else f"{type(self).__name__}()"
 
     @property
     def label(self) -> str:

@@ -329,23 +329,23 @@ def binomial_bounds(accepted: int, drawn: int, stopped: bool) -> Bounds:
             draws were accepted, and the interval is exact for this stop too, also if it could have ended at a fixed number.
     """
     tail = (1 - CONFIDENCE) / 2
-    low = _probability_where(accepted - 1, drawn, 1 - tail)
-    high = _probability_where(accepted - stopped, drawn - stopped, tail)
-    return math.log(low), math.log(high)
+    low, _ = _log_probability_where(accepted - 1, drawn, 1 - tail)
+    _, high = _log_probability_where(accepted - stopped, drawn - stopped, tail)
+    return low, high
 
 
-def _probability_where(most: int, drawn: int, target: float) -> float:
-    """The p at which P(Binomial(drawn, p) ≤ most) = target."""
+def _log_probability_where(most: int, drawn: int, target: float) -> Bounds:
+    """Neighbours of the log p at which P(Binomial(drawn, p) ≤ most) = target."""
     if most >= drawn:
-        return 1.0
+        return 0.0, 0.0
     counts = torch.arange(most + 1, dtype=torch.float64)
-    choices = math.lgamma(drawn + 1) - torch.lgamma(counts + 1) - torch.lgamma(drawn - counts + 1)
+    choices = torch.nn.functional.pad(((drawn - counts[:-1]) / counts[1:]).log().cumsum(0), (1, 0))  # log C(drawn, count)
 
-    def is_above(p: float) -> bool:
-        terms = choices + counts * math.log(p) + (drawn - counts) * math.log1p(-p)
+    def is_above(log_p: float) -> bool:
+        terms = choices + counts * log_p + (drawn - counts) * math.log1p(-math.exp(log_p))
         return float(terms.logsumexp(0).exp()) > target
 
-    return _bisected(is_above, 0.0, 1.0)[1]
+    return _bisected(is_above, -WIDEST, 0.0)
 
 
 def _bisected(holds: Callable[[float], bool], low: float, high: float) -> Bounds:

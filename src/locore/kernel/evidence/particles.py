@@ -129,13 +129,7 @@ class Particles(Estimate):
         for name, weight in zip(names, self.weights.tolist(), strict=True):
             total[name] = total.get(name, 0.0) + weight
         by_name = sorted(range(len(names)), key=names.__getitem__)
-        return self._at(torch.tensor(largest_first(by_name, lambda row: total[names[row]])))
-
-    def _at(self, rows: Tensor) -> Particles:
-        """These, with their weights."""
-        scores = self.token_scores
-        chosen = None if scores is None else scores[rows]
-        return replace(self, tokens=self.tokens[rows], log_weights=self.log_weights[rows], token_scores=chosen)
+        return self.at(torch.tensor(largest_first(by_name, lambda row: total[names[row]])))
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -146,7 +140,7 @@ class Particles(Estimate):
         if isinstance(num, bool) or not isinstance(num, int) or num < 1:
             raise InvalidArgument(f"resample needs a whole number of particles, at least 1, got {num!r}.")
         if self.record.mode is not None:
-            return self._at(torch.arange(num) % len(self))
+            return self.at(torch.arange(num) % len(self))
         chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))
         record = replace(
             self.record,
@@ -235,9 +229,9 @@ class Particles(Estimate):
         number = int(keep.sum())
         if not number:
             raise ZeroWeights(f"all {len(self)} particles were refused: {reason}. Use more particles, or drop this condition.")
-        share, those = number / len(self), self._at(keep)
-        record = self._record_where(keep, reason, share)
-        return replace(those, log_weights=those.log_weights + math.log(share), record=record)
+        share = number / len(self)
+        weights = self.log_weights[keep] + math.log(share)
+        return replace(self.at(keep, weights), record=self._record_where(keep, reason, share))
 
     def _record_where(self, keep: Tensor, reason: str, share: float) -> Record:
         """The record of the particles of which this share is kept: what was known of α alone is dropped."""
@@ -245,13 +239,12 @@ class Particles(Estimate):
         # Blocks do not know what was resampled from them.
         blocks = old.blocks.where(keep) if old.blocks is not None and old.resampled_from is None else None
         # How much of what was thinned out satisfies the indicator is not known.
-        thinned = old.enumerated and old.sequences is not None and len(self) < old.sequences
-        lost = thinned or old.joined is not None or (old.blocks is not None and blocks is None)
+        lost = self.is_thinned or old.joined is not None or (old.blocks is not None and blocks is None)
         return replace(
             old,
             drawn=self.drawn,
             blocks=blocks,
-            evidence="thinned" if thinned else old.evidence,
+            evidence="thinned" if self.is_thinned else old.evidence,
             independent=old.independent and not lost,
             refused={**old.refused, reason: 1 - share},
             zeros={**old.zeros, f"{reason} (refused)": (1 - sum(old.zeros.values())) * (1 - share)},
@@ -266,7 +259,7 @@ class Particles(Estimate):
     def _evened(self, index: Tensor, record: Record) -> Particles:
         """These, with equal weights."""
         even = torch.full((len(index),), self.log_mean_weight, dtype=torch.float64)
-        return replace(self._at(index), log_weights=even, record=record)
+        return replace(self.at(index, even), record=record)
 
     @cached_property
     def verdict(self) -> Verdict:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -279,6 +279,17 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def at(self, rows: Tensor, log_weights: Tensor | None = None) -> Self:
+        """These rows, Long or Bool, with their weights or others."""
+        weights = self.log_weights[rows] if log_weights is None else log_weights
+        scores = None if self.token_scores is None else self.token_scores[rows]
+        return replace(self, tokens=self.tokens[rows], log_weights=weights, token_scores=scores)
+
+    @property
+    def is_thinned(self) -> bool:
+        """Were all sequences read, and are some of them left out here?"""
+        return self.record.enumerated and self.record.sequences is not None and len(self) < self.record.sequences
 
     @property
     def info(self) -> dict[str, Any]:

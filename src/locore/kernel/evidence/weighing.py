@@ -43,7 +43,9 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], usage: Callable[[
         used = replace(usage(), log_before=draws.log_mean_weight, log_seen=float(factors.max()))
         return replace(draws, record=replace(record, factors=used, bounds=_bounds(draws, factors, used.log_most)))
     if record.guarantee != "proper":
-        raise InvalidArgument(f"weights that are {record.guarantee} cannot carry potentials; use a sampler whose are proper.")
+        raise InvalidArgument(
+            f"weights that are {record.guarantee} cannot carry potentials; use a sampler with proper weights."
+        )
     draws = with_all_of_blocks(draws)
     factors = log_factors(draws.tokens)
     keep = factors > NEG_INF
@@ -53,10 +55,7 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], usage: Callable[[
     used = replace(usage(), log_before=draws.log_mean_weight, log_seen=float(factors.max()), unasked=unasked_share(draws))
     blocks = None if record.resampled_from is not None or record.blocks is None else record.blocks.times(factors)
     return replace(
-        draws,
-        tokens=draws.tokens[keep],
-        log_weights=(draws.log_weights + factors)[keep] + math.log(share),
-        token_scores=None if draws.token_scores is None else draws.token_scores[keep],
+        draws.at(keep, (draws.log_weights + factors)[keep] + math.log(share)),
         record=replace(_of_product(draws, used, share), blocks=blocks, bounds=_bounds(draws, factors, used.log_most)),
     )
 
@@ -92,14 +91,13 @@ def _bounds(draws: Draws, factors: Tensor, log_most: float) -> Bounds:
 def _of_product(draws: Draws, used: Factors, share: float) -> Record:
     """The record of the product: what was known of α alone is dropped."""
     old = draws.record
-    thinned = old.enumerated and old.sequences is not None and len(draws) < old.sequences
-    unknown = thinned or (old.blocks is not None and (old.blocks.tokens is None or old.resampled_from is not None))
+    unknown = draws.is_thinned or (old.blocks is not None and (old.blocks.tokens is None or old.resampled_from is not None))
     zeros = {**old.zeros, EXCLUDED: (1 - sum(old.zeros.values())) * (1 - share)} if share < 1 else old.zeros
     cap = old.weight_cap
     return replace(
         old,
         drawn=draws.drawn,
-        evidence="thinned" if thinned else old.evidence,
+        evidence="thinned" if draws.is_thinned else old.evidence,
         independent=old.independent and not unknown,
         exact_draws=False,
         zeros=zeros,

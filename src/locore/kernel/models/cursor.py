@@ -11,7 +11,7 @@ from torch import Tensor
 
 from locore.kernel.limits import may_stop
 from locore.kernel.models.validation import checked_distributions, row_indices, token_ids
-from locore.kernel.numerics import end_row, is_end
+from locore.kernel.numerics import NEG_INF, end_row, is_end
 from locore.kernel.plugins import cached_property
 
 
@@ -116,7 +116,7 @@ class AbsorbingCursor(Cursor):
     Attributes:
         inner: the model's own cursor over the rows that go on; None when all have ended.
         slot: Long[batch], the row of `inner` of each sequence, −1 where it has ended.
-        ended: Float[vocab], the distribution after an end; nothing where there is no end.
+        ended: Float[vocab], the distribution after an end; −inf where there is no end.
     """
 
     inner: Cursor | None
@@ -129,7 +129,7 @@ class AbsorbingCursor(Cursor):
     def begin(cls, inner: Cursor, batch: int, vocab_size: int, eos_ids: tuple[int, ...]) -> AbsorbingCursor:
         """At the start nothing has ended."""
         first = inner.log_probs
-        ended = end_row(vocab_size, eos_ids, first) if eos_ids else first.new_empty(0)
+        ended = end_row(vocab_size, eos_ids, first) if eos_ids else first.new_full((vocab_size,), NEG_INF)
         return cls(inner, torch.arange(batch), vocab_size, eos_ids, ended)
 
     @cached_property

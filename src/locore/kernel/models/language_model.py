@@ -356,7 +356,7 @@ class TokenModel(LanguageModel):
 
 
 class Wrapper(LanguageModel):
-    """A model made of another one, which answers for whatever a subclass does not change.
+    """A model made of another one, whose tokenizer, device, context and fingerprint it has.
 
     Attributes:
         base: the other model.

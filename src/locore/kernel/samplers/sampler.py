@@ -190,12 +190,13 @@ class PlainPrefixes:
     @property
     def cursor(self) -> Cursor:
         """The model's memory of them."""
-        if self._cursor is None:
-            if self._before is None:
-                self._cursor = self.model.begin(len(self))
-            else:
-                self._cursor = self._before.advance(self.tokens[:, -1], self._rows)
-                self._before = None  # nobody needs it any more, and it may be large
+        if self._cursor is None and self._before is not None:
+            self._cursor = self._before.advance(self.tokens[:, -1], self._rows)
+            self._before = None  # nobody needs it any more, and it may be large
+        elif self._cursor is None:
+            self._cursor = self.model.begin(len(self))
+            for token in self.tokens.T:  # forgotten, and read again
+                self._cursor = self._cursor.advance(token)
         return self._cursor
 
     @property
@@ -270,11 +271,6 @@ class Prefixes(PlainPrefixes):
         scores = torch.zeros(num, 0, dtype=torch.float64)
         return cls(model, reader, scores.long(), scores, reader.initial(num))
 
-    @classmethod
-    def read(cls, model: LanguageModel, reader: LeftToRight, tokens: Tensor, token_scores: Tensor) -> Prefixes:
-        """Long[num, time] tokens with their f64[num, time] scores."""
-        return cls(model, reader, tokens, token_scores, reader.read(tokens))
-
     @property
     def are_complete(self) -> bool:
         """Is there no next token?"""
@@ -337,11 +333,13 @@ class Prefixes(PlainPrefixes):
         return Prefixes(self.model, self.reader, tokens, scores, states)
 
     def at(self, which: Tensor) -> Prefixes:
-        """Some of them, Long or Bool, none of which was read yet."""
-        rows = None if self._rows is None else self._rows[which]
-        return Prefixes(
-            self.model, self.reader, self.tokens[which], self.token_scores[which], self.states[which], self._before, rows
-        )
+        """Some of them, Long or Bool."""
+        rows = torch.arange(len(self))[which] if self._rows is None else self._rows[which]
+        tokens, scores, states = self.tokens[which], self.token_scores[which], self.states[which]
+        some = Prefixes(self.model, self.reader, tokens, scores, states, self._before, rows)
+        if self._cursor is not None:
+            some._cursor = SharedRows(self._cursor, torch.arange(len(self))[which])
+        return some
 
     def split(self, size: int) -> list[Prefixes]:
         """In parts of at most this size; none of no prefixes."""

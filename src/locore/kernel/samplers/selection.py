@@ -71,8 +71,8 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
     """As `select`, for a matrix that is used up.
 
     Args:
-        log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, what is below e^−87 of the largest is never
-            chosen unless there are too few others.
+        log_weights: Float[rows, columns], columns a multiple of `STRETCH`. In f32, of more than `num` items those below e^−87
+            of the largest count as nothing; `log_left` has room for them.
         num: how many to choose, at most.
         uniform: as in `select`.
         fine: no more are chosen than thinning to this share of all weights leaves in the mean.

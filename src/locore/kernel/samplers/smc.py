@@ -87,7 +87,6 @@ class SequentialMonteCarlo(Promises):
         if self.apart:
             return drawn_apart(model, circuit, num_particles, budget, generator, self.look_ahead)
         reader = left_to_right(circuit)
-        affordable(num_particles, 0, None, self.name)
         width = width_of(num_particles, circuit.length, budget, self.blocks, self.name)
         prefixes, particles = Prefixes.start(model, reader), Population.start(width, self.blocks)
         unread, nominal = UnreadMass(), 0
