@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.models.cursor import chosen
+from locore.kernel.models.cursor import scores_of
 from locore.kernel.numerics import NEG_INF, ended_before, live_lengths
 from locore.models import Cursor, LanguageModel
 
@@ -332,7 +332,7 @@ def _read_on(trunk: Cursor, rows: Tensor, candidates: Tensor, following: Tensor)
     total = torch.zeros(candidates.numel(), dtype=torch.float64)
     for step in range(following.shape[1]):
         token = following[:, step].repeat_interleave(k)
-        total += chosen(fork.log_probs, token)
+        total += scores_of(fork.log_probs, token)
         if step + 1 < following.shape[1]:
             fork = fork.advance(token)
     return total.view(candidates.shape)

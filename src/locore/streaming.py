@@ -17,7 +17,7 @@ from torch import Tensor
 
 from locore.answering import warn_of
 from locore.evidence import Particles
-from locore.kernel.certain import Reading
+from locore.kernel.certain import PrefixReader
 from locore.kernel.errors import InvalidArgument, LocoreError
 from locore.kernel.limits import watched
 from locore.kernel.tokenizer import Tokenizer
@@ -43,7 +43,7 @@ class Certain:
         self._content = b""  # of the text that is cut
         self.said = ""
 
-    def hear(self, tokens: Tensor, reader: Reading | None, states: Tensor | None, others: bytes | None) -> None:
+    def hear(self, tokens: Tensor, reader: PrefixReader | None, states: Tensor | None, others: bytes | None) -> None:
         """All begins with one of Long[num, time], in the states Long[num], or with the bytes `others`."""
         contents = [self._tokenizer.text_bytes(y) for y in tokens.tolist()]
         shared = _shared(contents if others is None else [others, *contents])
@@ -78,7 +78,7 @@ class Certain:
             self.said += piece
             self._tell(piece)
 
-    def _forced(self, reader: Reading, begun: set[Begun]) -> bytes:
+    def _forced(self, reader: PrefixReader, begun: set[Begun]) -> bytes:
         """What all texts that go on from some beginnings begin with, as far as it is worth to look."""
         text, reads = b"", 0
         while begun:
@@ -97,7 +97,7 @@ class Certain:
                 begun |= following
         return text
 
-    def _following(self, reader: Reading, position: int, state: int) -> set[Begun] | None:
+    def _following(self, reader: PrefixReader, position: int, state: int) -> set[Begun] | None:
         """A token more; None where the text may end here, or go on with different bytes."""
         if position == reader.length:
             return None

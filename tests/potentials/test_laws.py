@@ -149,7 +149,7 @@ def test_a_text_is_asked_about_once(name):
 
 @pytest.mark.parametrize("sampler", [MarkovChain(), IteratedSIR(), ParticleGibbs(), ASAp()], ids=lambda sampler: sampler.name)
 def test_samplers_without_proper_weights_refuse(sampler):
-    with pytest.raises(InvalidArgument, match="carry no potentials"):
+    with pytest.raises(InvalidArgument, match="cannot carry potentials"):
         locore.generate(MODEL, "", TARGETS["a potential"], LENGTH, sampler=sampler)
 
 

@@ -70,15 +70,15 @@ class MachineState(Atom):
     state: int
     timeless = True
 
-    def after(self, position: int, number: int) -> Constraint:
+    def after(self, position: int, token_class: int) -> Constraint:
         """The next state; never true after a token that the machine does not read."""
-        return self.atoms.atom(int(self.atoms.row(self.state)[number]))
+        return self.atoms.atom(int(self.atoms.row(self.state)[token_class]))
 
     def signature(self, position: int) -> Ints:
         """Int64[classes]: by the next state."""
         return self.atoms.row(self.state).astype(np.int64) + 1
 
-    def holds_before(self, position: int, classes: list[int]) -> bool:
+    def holds_after(self, position: int, classes: list[int]) -> bool:
         """Does it accept what was read? What follows is the end of the text and its padding."""
         return self.atoms.tokens.machine.accepts(self.state)
 

@@ -42,7 +42,7 @@ from locore.kernel.compilers.problem import (
     WholeCharacters,
     as_one_automaton,
     gathered,
-    no_model,
+    unsatisfiable,
     with_lifted,
 )
 from locore.kernel.compilers.residual import Residuals
@@ -198,7 +198,7 @@ def read_on_demand(problem: Problem) -> Circuit | None:
     if steering is None or not steering.is_satisfiable:  # what is followed costs at most so much, and may cost less
         steering = exploration(problem)
     if not steering.is_satisfiable:
-        raise no_model(problem.length)
+        raise unsatisfiable(problem.length)
     return Circuit(Reached(steering, torch.arange(problem.tokenizer.vocab_size)))
 
 
@@ -272,7 +272,7 @@ def counted_circuit(problem: Problem) -> Circuit | None:
         return None
     reader = CountedReader(control, ended.length, ended.min_length, ended.must_end, partial(nodes_of, problem))
     if not reader.is_satisfiable:
-        raise no_model(ended.length)
+        raise unsatisfiable(ended.length)
     return Circuit(reader)
 
 

@@ -23,7 +23,7 @@ from typing import Protocol
 from torch import Tensor
 
 
-class Reading(Protocol):
+class PrefixReader(Protocol):
     """Of a constraint from left to right, as `circuits.LeftToRight`."""
 
     @property
@@ -40,7 +40,7 @@ class Reading(Protocol):
 class Listener(Protocol):
     """Hears what a run can still return."""
 
-    def hear(self, tokens: Tensor, reader: Reading | None, states: Tensor | None, others: bytes | None) -> None:
+    def hear(self, tokens: Tensor, reader: PrefixReader | None, states: Tensor | None, others: bytes | None) -> None:
         """All begins with one of Long[num, time], in the states Long[num], or with the bytes `others`."""
 
     def common(self, tokens: Sequence[Tensor]) -> bytes:
@@ -51,7 +51,7 @@ class Listener(Protocol):
 class _Scope:
     """Who hears what is said, and what else the run can return: texts that begin with these bytes."""
 
-    certain: Listener
+    listener: Listener
     others: bytes | None = None
 
 
@@ -60,9 +60,9 @@ _scope: ContextVar[_Scope | None] = ContextVar("who listens", default=None)
 
 
 @contextmanager
-def listening(certain: Listener) -> Iterator[None]:
+def listening(listener: Listener) -> Iterator[None]:
     """To the one call inside the `with` block, and to none that it makes itself."""
-    token = _waiting.set(certain)
+    token = _waiting.set(listener)
     try:
         yield
     finally:
@@ -72,8 +72,8 @@ def listening(certain: Listener) -> Iterator[None]:
 @contextmanager
 def heard() -> Iterator[None]:
     """Around a call, which is heard by who waits for one."""
-    certain = _waiting.get()
-    waiting, scope = _waiting.set(None), _scope.set(None if certain is None else _Scope(certain))
+    listener = _waiting.get()
+    waiting, scope = _waiting.set(None), _scope.set(None if listener is None else _Scope(listener))
     try:
         yield
     finally:
@@ -97,11 +97,11 @@ def apart() -> Iterator[None]:
 
 
 @contextmanager
-def beside(finished: Sequence[Tensor]) -> Iterator[None]:
+def with_finished(finished: Sequence[Tensor]) -> Iterator[None]:
     """Around the last part of a run, which can also return sequences Long[num, length] that are there already."""
     scope, sequences = _scope.get(), [tokens for tokens in finished if len(tokens)]
     if scope is not None and sequences:
-        scope = _Scope(scope.certain, scope.certain.common(sequences))
+        scope = _Scope(scope.listener, scope.listener.common(sequences))
     token = _scope.set(scope)
     try:
         yield
@@ -109,8 +109,8 @@ def beside(finished: Sequence[Tensor]) -> Iterator[None]:
         _scope.reset(token)
 
 
-def only(tokens: Tensor, reader: Reading | None = None, states: Tensor | None = None) -> None:
+def can_only_return(tokens: Tensor, reader: PrefixReader | None = None, states: Tensor | None = None) -> None:
     """What can still be returned begins with one of Long[num, time], in the states Long[num] of a constraint's reading."""
     scope = _scope.get()
     if scope is not None and len(tokens):
-        scope.certain.hear(tokens, reader, states, scope.others)
+        scope.listener.hear(tokens, reader, states, scope.others)

@@ -35,7 +35,7 @@ Prompt: TypeAlias = str | Sequence[int] | Chat
 
 
 def is_chat(prompt: object) -> TypeGuard[Chat]:
-    """Is this prompt meant as messages, well formed or not? A list of nothing is no chat but the empty list of ids."""
+    """Is this prompt meant as messages, well formed or not? An empty list is one of ids, not a chat."""
     return isinstance(prompt, Mapping) or (isinstance(prompt, list | tuple) and any(isinstance(m, Mapping) for m in prompt))
 
 

@@ -38,11 +38,11 @@ class CannotScore(LocoreError):
 
 
 class BrokenModel(LocoreError):
-    """What a model gives for a distribution is none: a NaN, or probabilities that do not sum to 1."""
+    """The model gave something that is not a probability distribution: a NaN, or probabilities that do not sum to 1."""
 
 
 class BrokenPotential(LocoreError):
-    """What a potential gives for texts is no list of log-factors: a NaN, too few, an error, another answer than before."""
+    """A potential gave something other than log-factors: a NaN, too few, an error, another answer than before."""
 
 
 class EngineError(LocoreError):
@@ -74,4 +74,4 @@ class TimedOut(LocoreError):
 
 
 class LocoreWarning(UserWarning):
-    """All works, but not as it should: slower, or not as in the original model. Said once, where it is found out."""
+    """Everything works, but not as it should: slower, or not as in the original model. Said once, where it is found out."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from locore.kernel.certain import apart, only
+from locore.kernel.certain import apart, can_only_return
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.constraints.constraint import Constraint, may_be_text
 from locore.kernel.constraints.sequence import TokenSequence
@@ -114,7 +114,7 @@ def drawn(ready: Prepared, generator: torch.Generator) -> Draws:
     """What the sampler draws. Of one of the user's own nobody knows what it makes of the samplers that it calls."""
     circuit, sampler, request = ready.circuit, ready.sampler, ready.request
     if circuit.reader is not None:
-        only(torch.zeros(1, 0, dtype=torch.long), circuit.reader, circuit.reader.initial(1))
+        can_only_return(torch.zeros(1, 0, dtype=torch.long), circuit.reader, circuit.reader.initial(1))
     with nullcontext() if type(sampler).__module__.startswith("locore.") else apart():
         return sampler(ready.law, circuit, request.num_particles, request.lm_tokens, generator)
 

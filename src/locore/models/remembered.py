@@ -12,7 +12,7 @@ from torch import Tensor
 
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import InvalidArgument
-from locore.kernel.models.cursor import Cursor, chosen
+from locore.kernel.models.cursor import Cursor, scores_of
 from locore.kernel.models.language_model import Wrapper
 from locore.kernel.models.validation import positive, row_indices, within_context
 from locore.kernel.numerics import live_lengths
@@ -118,7 +118,7 @@ class PrefixTree:
         for first in range(0, len(distinct), _ROWS_AT_ONCE):
             here = (inverse >= first) & (inverse < first + _ROWS_AT_ONCE)
             rows = self._rows(distinct[first : first + _ROWS_AT_ONCE])
-            scores[here] = chosen(rows, tokens[here], inverse[here] - first)
+            scores[here] = scores_of(rows, tokens[here], inverse[here] - first)
         return scores
 
     def _rows(self, nodes: Tensor) -> Tensor:

@@ -63,8 +63,8 @@ class Problem:
         whole = self.constraint
         if not isinstance(whole, And) or not any(isinstance(part, Finished) for part in whole.of):
             return self
-        rest = conjunction(part for part in whole.of if not isinstance(part, Finished))
-        return replace(self, constraint=rest, must_end=True)
+        without_end = conjunction(part for part in whole.of if not isinstance(part, Finished))
+        return replace(self, constraint=without_end, must_end=True)
 
     def of_whole_characters(self) -> Problem:
         """The same problem; if the constraint speaks about text, and tokens of the vocabulary cut characters, no text may."""
@@ -95,7 +95,7 @@ class WholeCharacters(AutomatonLeaf):
         return not sequence.is_broken
 
     def json_of(self, parts: list[Json]) -> Json:
-        """None: it is implied."""
+        """Never asked for: it is implied."""
         raise NotImplementedError
 
 
@@ -127,7 +127,7 @@ def demands_whole_characters(constraint: Constraint) -> bool:
     return bool(fold(constraint, rule))
 
 
-def no_model(length: int) -> Unsatisfiable:
+def unsatisfiable(length: int) -> Unsatisfiable:
     """The error of a constraint that nothing satisfies."""
     return Unsatisfiable(f"no sequence of {length} tokens satisfies the constraint")
 
@@ -172,7 +172,7 @@ class CompilerLeaf(Constraint):
         raise NotImplementedError
 
     def json_of(self, parts: list[Json]) -> Json:
-        """None."""
+        """Never asked for."""
         raise NotImplementedError
 
 
@@ -255,8 +255,10 @@ class Lifted(CompilerLeaf):
 
     def stops_at_end(self, eos_ids: tuple[int, ...]) -> bool:
         """Is its answer settled by the end of the text, whatever padding follows?"""
+        if self.over_text:
+            return True
         automaton = self.automaton
-        after = [automaton.accepting[automaton.functions[automaton.function[token]]] for token in eos_ids if not self.over_text]
+        after = [automaton.accepting[automaton.functions[automaton.function[token]]] for token in eos_ids]
         return all((flags == automaton.accepting).all() for flags in after)
 
 

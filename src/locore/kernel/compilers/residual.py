@@ -34,19 +34,19 @@ class Atom(CompilerLeaf):
     timeless = False
 
     @abstractmethod
-    def after(self, position: int, number: int) -> Constraint:
-        """What is left once a token of class `number` has been read at `position`."""
+    def after(self, position: int, token_class: int) -> Constraint:
+        """What is left once a token of class `token_class` has been read at `position`."""
 
     @abstractmethod
     def signature(self, position: int) -> Ints:
         """Int64[classes], from 0 on: classes with equal numbers have the same effect at a position."""
 
-    def holds_before(self, position: int, classes: list[int]) -> bool:
+    def holds_after(self, position: int, classes: list[int]) -> bool:
         """Does it hold if tokens of these classes are read from `position` on, and then none?"""
         residual: Constraint = self
-        for offset, number in enumerate(classes):
+        for offset, token_class in enumerate(classes):
             if isinstance(residual, Atom):
-                residual = residual.after(position + offset, number)
+                residual = residual.after(position + offset, token_class)
         return isinstance(residual, Constant) and residual.value
 
 
@@ -98,15 +98,15 @@ class AutomatonState(Atom):
     state: int
     timeless = True
 
-    def after(self, position: int, number: int) -> Constraint:
+    def after(self, position: int, token_class: int) -> Constraint:
         """The next state; never true after a token that the automaton cannot read."""
-        return self.automaton.atom(self.automaton.step(self.state, number))
+        return self.automaton.atom(self.automaton.step(self.state, token_class))
 
     def signature(self, position: int) -> Ints:
         """Int64[classes]: by the next state."""
         return self.automaton.successors(self.state) + 1
 
-    def holds_before(self, position: int, classes: list[int]) -> bool:
+    def holds_after(self, position: int, classes: list[int]) -> bool:
         """Does it accept them? Of text only what has been read counts: the rest is its end and padding."""
         state = self.state
         for number in () if self.automaton.over_text else classes:
@@ -174,7 +174,7 @@ class Residuals:
                 held = sum(later[p - position] in node.tokens for p in node.positions)
                 value[node] = node.at_least <= held and (node.at_most is None or held <= node.at_most)
             elif isinstance(node, Atom):
-                value[node] = node.holds_before(position, self.classes.token_class[later].tolist() if later else [])
+                value[node] = node.holds_after(position, self.classes.token_class[later].tolist() if later else [])
             elif isinstance(node, Not):
                 value[node] = not value[node.of]
             elif isinstance(node, And):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from locore.kernel.automata.tables import number_rows
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.reading import DEAD, shared, table_reader
-from locore.kernel.compilers.problem import CompilerLeaf, Flags, Lifted, Partition, Problem, classes_of, no_model
+from locore.kernel.compilers.problem import CompilerLeaf, Flags, Lifted, Partition, Problem, classes_of, unsatisfiable
 from locore.kernel.compilers.residual import ClassAutomaton, Residuals
 from locore.kernel.constraints.constraint import Constant, Constraint
 from locore.kernel.limits import check_progress, check_states, check_table
@@ -114,7 +114,7 @@ def explore(residuals: Residuals, blocked: Flags, min_length: int, must_end: boo
                 may_end = number == 0 if ended else position >= min_length and residuals.holds_at_end(residual, position, token)
                 table[state, column] = following.setdefault((ENDED, True), len(following)) if may_end else DEAD
         if not following:
-            raise no_model(residuals.length)
+            raise unsatisfiable(residuals.length)
         rows.append(table)
         total += len(following)
         check_states(total, where, REMEDY)
@@ -179,7 +179,7 @@ def to_circuit(layered: Minimal, classes: Partition) -> Circuit:
         live.append(((table != DEAD) & live[-1][table]).any(1))
     live.reverse()
     if not live[0][0]:
-        raise no_model(len(rows))
+        raise unsatisfiable(len(rows))
     return Circuit(table_reader(merged.token_class, rows, live, layered.complete))
 
 

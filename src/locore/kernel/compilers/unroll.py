@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from locore.kernel.automata.lift import TokenAutomaton, spelling_order
 from locore.kernel.circuits.circuit import Circuit
-from locore.kernel.circuits.reading import DEAD, SparseRows, table_reader
-from locore.kernel.compilers.problem import Flags, Ints, Problem, no_model
+from locore.kernel.circuits.reading import DEAD, table_reader
+from locore.kernel.compilers.problem import Flags, Ints, Problem, unsatisfiable
 from locore.kernel.limits import check_progress, check_states, check_table
 from locore.kernel.tokenizer import Tokenizer
 
 PLAIN_COUNTS = 30_000_000  # pairs that are counted in an array of all pairs; more are sorted
 BYTES_AN_EXCEPTION = 240  # of memory at the peak, measured on 10,000 banned words
+Table = NDArray[np.int32]
 REMEDY = "fewer phrases, words=True, smaller repeat counts, a shorter text"
 
 
@@ -51,14 +53,14 @@ def unroll(problem: Problem, automaton: TokenAutomaton) -> Circuit:
     may_end = [position >= min_length for position in range(length)]
     complete = [np.append(accepting & ~longer & may, False) for may in (*may_end, True)]
     padding = token_class[list(tokenizer.eos_ids[:1])]
-    rows = {may: _with_end(text, padding, may).dense() for may in sorted(set(may_end))}
+    rows = {may: _with_end(text, padding, may) for may in sorted(set(may_end))}
     return Circuit(table_reader(token_class, [rows[may] for may in may_end], live, complete, coaccessible))
 
 
 def _classes(
     automaton: TokenAutomaton, function: Ints, number: Ints, accepting: Flags, tokenizer: Tokenizer
-) -> tuple[Ints, SparseRows]:
-    """Tokens that do the same among the kept states are one class: Int64[vocab], and the rows of the kept states.
+) -> tuple[Ints, Table]:
+    """Tokens that do the same among the kept states are one class: Int64[vocab], and Int32[kept states, classes], the next ones.
 
     Classes are ordered by the spelling of their first token: what goes on with a phrase begins alike, so states differ from the
     default in stretches (on ban lists this makes a circuit two to three times smaller than an order by targets).
@@ -68,7 +70,7 @@ def _classes(
     names: dict[tuple[int, bytes, bytes, bool], int] = {}
     columns: list[tuple[int, Ints, Ints]] = []  # default, and what differs from it: states, targets
 
-    def name(base: int, states: Ints, targets: Ints, is_padding: bool = False) -> int:
+    def column_of(base: int, states: Ints, targets: Ints, is_padding: bool = False) -> int:
         key = (base, states.tobytes(), targets.tobytes(), is_padding)
         result = names.setdefault(key, len(columns))
         if result == len(columns):
@@ -76,23 +78,22 @@ def _classes(
         return result
 
     class_of = np.full(len(automaton.base) + 1, -1, dtype=np.int64)  # the last one: tokens that may not occur
-    class_of[-1] = name(DEAD, none, none)
+    class_of[-1] = column_of(DEAD, none, none)
     for f, item in _kept_functions(automaton, np.unique(function[function >= 0]), number):
-        class_of[f] = name(*item)
+        class_of[f] = column_of(*item)
     token_class = class_of[function]
-    for i, token in enumerate(tokenizer.eos_ids):
-        token_class[token] = name(DEAD, ending, np.full(len(ending), end), is_padding=i == 0)
+    for i, token in enumerate(tokenizer.eos_ids):  # the first has a class of its own: only it may follow the end
+        token_class[token] = column_of(DEAD, ending, np.full(len(ending), end), is_padding=i == 0)
     spelled = np.full(len(columns), tokenizer.vocab_size)
     np.minimum.at(spelled, token_class, spelling_order(tokenizer.token_bytes))
     order = np.argsort(spelled, kind="stable")[: int((spelled < tokenizer.vocab_size).sum())].tolist()
     place = np.full(len(columns), -1, dtype=np.int64)
     place[order] = np.arange(len(order))
-    sizes = [len(columns[c][1]) for c in order]
-    state = np.concatenate([columns[c][1] for c in order])
-    target = np.concatenate([columns[c][2] for c in order])
-    column = np.repeat(np.arange(len(order)), sizes)
-    default = np.array([columns[c][0] for c in order], dtype=np.int64)
-    return place[token_class], SparseRows(end, default, state, column, target)
+    check_table(4 * (end + 1) * len(order), f"a table of {end:,} states and {len(order):,} classes of tokens", REMEDY)
+    text = np.repeat(np.array([[columns[c][0] for c in order]], dtype=np.int32), end, axis=0)
+    for column, c in enumerate(order):
+        text[columns[c][1], column] = columns[c][2]
+    return place[token_class], text
 
 
 def _kept_functions(automaton: TokenAutomaton, used: Ints, number: Ints) -> Iterator[tuple[int, tuple[int, Ints, Ints]]]:
@@ -130,26 +131,22 @@ def _live(
         lives.append(live)
     lives.reverse()
     if not lives[0][0]:
-        raise no_model(length)
+        raise unsatisfiable(length)
     return lives
 
 
-def _with_end(text: SparseRows, padding: Ints, may_end: bool) -> SparseRows:
-    """The transitions of all states, the end of the text as the last; if it may not end, nothing leads there.
+def _with_end(text: Table, padding: Ints, may_end: bool) -> Table:
+    """Int32[states + 1, classes], the end of the text as the last state; if it may not end, nothing leads there.
 
     Args:
         padding: the class of the first end, if there is one; nothing but it follows the end.
     """
-    end, default = text.num_states, text.default
-    what = f"a table of {end:,} states and {len(default):,} classes of tokens"
-    check_table(4 * (end + 1) * len(default), what, REMEDY)
-    allowed = (text.target != end) | may_end
-    closed = np.union1d(np.nonzero(default != DEAD)[0], padding)
-    state = np.append(text.state[allowed], np.full(len(closed), end))
-    column = np.append(text.column[allowed], closed)
-    target = np.append(text.target[allowed], np.where(np.isin(closed, padding), end, DEAD))
-    order = np.lexsort((column, state))
-    return SparseRows(end + 1, default, state[order], column[order], target[order])
+    end = len(text)
+    rows = np.append(text, np.full((1, text.shape[1]), DEAD, dtype=np.int32), 0)
+    if not may_end:
+        rows[rows == end] = DEAD
+    rows[end, padding] = end
+    return rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,8 @@
 | the constraint is | who makes its circuit |
 |---|---|
 | read by a vtree | `puzzles/sdd`: sentential decision diagrams |
-| anything with a grammar or a large schema in it | `lazily`: it is read, and its states are made as they are reached |
-| on text, and far is counted in it | `counted`: an automaton is read, and the count beside it |
+| anything with a grammar or a large schema in it | `read_on_demand`: its states are made as they are reached |
+| on text, with a count far up in it | `counted_circuit`: an automaton is read, and the count beside it |
 | leaves that bring a compiler along, and what it reads beside them | that one: search, the frontier method |
 | one automaton, as any Boolean combination of text leaves is | `unroll`: its transitions, shared by all positions |
 | anything else | `restriction`: exploration of what is left of it after each prefix |
@@ -99,8 +99,7 @@ def is_relaxed(constraint: Constraint, length: int) -> bool:
             if negated:
                 raise InvalidConstraint(
                     f"{spelled(node)} stands below a negation (~, ^, >>, or `not` in a function), but its circuit lets through "
-                    f"more than it says, so the negation would lose sequences. Negate other parts only, or use memory="
-                    f"{length - 2} or more, with which the circuit of {length} tokens is exact"
+                    f"more than it says, so the negation would lose sequences. Negate other parts only{node.exact_with(length)}"
                 )
         pending += [(child, negated != isinstance(node, Not)) for child in node.children()]
     return relaxed

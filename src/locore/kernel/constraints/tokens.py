@@ -118,6 +118,10 @@ class AutomatonLeaf(Constraint):
     def automaton(self) -> Automaton:
         """The automaton that accepts exactly where the constraint holds, or there and elsewhere if it is relaxed."""
 
+    def exact_with(self, length: int) -> str:
+        """What would make a relaxed automaton exact, to end a message with: ", or …"."""
+        return ""
+
     def is_relaxed_at(self, length: int) -> bool:
         """Does the automaton accept sequences of `length` tokens on which the constraint does not hold?
 

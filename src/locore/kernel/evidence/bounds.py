@@ -45,7 +45,7 @@ from locore.kernel.numerics import NEG_INF, effective_sample_size
 from locore.kernel.plugins import cached_property
 
 OF_THREE = 3.0
-UNSEEN = 1.5  # standard errors by what was not drawn; see `locore.kernel.evidence.bounds`
+UNSEEN = 1.5  # standard errors by what was not drawn
 SAME = 1e-9  # nats by which equal weights may differ
 CONFIDENCE = 0.95
 # Few weights call for bold stakes, many for small ones, so the capital is divided beforehand among gamblers with these shares.
@@ -118,7 +118,7 @@ class Estimate(Draws):
         """95 % interval of log p(α); nan if unknown.
 
         Exact (Clopper and Pearson) where draws of the model were counted; elsewhere an approximation that reaches further up
-        than down, see `locore.kernel.evidence.bounds`.
+        than down, see the head of this file.
         """
         return interval(self)
 

@@ -40,7 +40,7 @@ class Cursor(ABC):
         """
 
 
-def chosen(log_probs: Tensor, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
+def scores_of(log_probs: Tensor, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
     """f64[batch] on the CPU: log p of Long[batch] tokens by Float[rows, vocab], of which each has its own or the given row."""
     rows = torch.arange(len(tokens)) if rows is None else rows
     device = log_probs.device

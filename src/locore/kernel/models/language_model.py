@@ -13,7 +13,7 @@ from torch import Tensor
 from locore.kernel.chat import Prompt, is_chat
 from locore.kernel.errors import CannotScore, InvalidArgument
 from locore.kernel.limits import may_stop
-from locore.kernel.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor, chosen
+from locore.kernel.models.cursor import AbsorbingCursor, Cursor, RecomputingCursor, scores_of
 from locore.kernel.models.validation import (
     checked_distributions,
     checked_log_probs,
@@ -236,7 +236,7 @@ class LanguageModel(ABC):
             log_probs = cursor.log_probs
             token = categorical(log_probs, uniforms[:, step])
             tokens.append(token)
-            scores.append(chosen(log_probs, token))
+            scores.append(scores_of(log_probs, token))
             if keep_log_probs:
                 distributions.append(log_probs)
             if step + 1 < length:

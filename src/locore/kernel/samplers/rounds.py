@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from locore.kernel.certain import only
+from locore.kernel.certain import can_only_return
 from locore.kernel.errors import InvalidArgument, ZeroWeights
 from locore.kernel.evidence.blocks import Block, Blocks, Lineage, Surprise
 from locore.kernel.evidence.record import UNKNOWN, Bounds, Draws, Record
@@ -51,7 +51,7 @@ def _settle(parts: list[PlainPrefixes]) -> None:
     prefixes = [part for part in parts if isinstance(part, Prefixes)]
     if prefixes:
         tokens, states = torch.cat([part.tokens for part in prefixes]), torch.cat([part.states for part in prefixes])
-        only(tokens, prefixes[0].reader, states)
+        can_only_return(tokens, prefixes[0].reader, states)
 
 
 @dataclass(frozen=True, eq=False)

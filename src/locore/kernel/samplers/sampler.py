@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from locore.kernel.certain import only
+from locore.kernel.certain import can_only_return
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import BudgetExceeded, InvalidArgument
 from locore.kernel.evidence.record import Bounds, Draws, Guarantee
-from locore.kernel.models.cursor import Cursor, SharedRows, advance_together, chosen
+from locore.kernel.models.cursor import Cursor, SharedRows, advance_together, scores_of
 from locore.kernel.models.language_model import LanguageModel
 from locore.kernel.numerics import NEG_INF, exp_, is_end, row_slices
 
@@ -211,7 +211,7 @@ class PlainPrefixes:
     def _longer(self, row: Tensor | None, token: Tensor) -> tuple[Tensor, Tensor, Cursor]:
         """Tokens and scores with Long[children] tokens more, and what read them so far."""
         every = torch.arange(len(self)) if row is None else row
-        score = chosen(self.log_probs, token, every)
+        score = scores_of(self.log_probs, token, every)
         tokens = torch.cat([self.tokens[every], token[:, None]], 1)
         return tokens, torch.cat([self.token_scores[every], score[:, None]], 1), self.cursor
 
@@ -320,7 +320,7 @@ class Prefixes(PlainPrefixes):
 
     def settle(self) -> None:
         """Say that what is returned begins with one of them, to whoever listens."""
-        only(self.tokens, self.reader, self.states)
+        can_only_return(self.tokens, self.reader, self.states)
 
     def padded(self) -> Prefixes:
         """These, whose texts have all ended, up to the last position: a horizon far behind the end of a text costs nothing."""

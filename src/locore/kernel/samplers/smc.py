@@ -40,7 +40,7 @@ class SequentialMonteCarlo(Promises):
     """Masked SMC; without resampling it is masked importance sampling.
 
     Particles on equal prefixes share one evaluation of the model, so fewer LM tokens are asked for
-    than particles move, which is `info["nominal_lm_tokens"]` and what the budget bounds.
+    than particles move, which is `info["nominal_lm_tokens"]` and what the budget bounds. Not `apart`.
 
     Attributes:
         ess_threshold: resample a block when its effective sample size falls below this share of its

@@ -279,14 +279,14 @@ class Store(Atom):
         domains, states = start
         return cls(network, tuple(d if p in network.scope else 0 for p, d in enumerate(domains)), tuple(states))
 
-    def after(self, position: int, number: int) -> Constraint:
+    def after(self, position: int, token_class: int) -> Constraint:
         """What is left once a token of this class has been read."""
         if not self.domains[position]:
             return self
-        if not self.domains[position] >> number & 1:
+        if not self.domains[position] >> token_class & 1:
             return Constant(False)
         domains, states = list(self.domains), list(self.states)
-        if domains[position] != 1 << number and not self.network.assign(domains, states, position, 1 << number):
+        if domains[position] != 1 << token_class and not self.network.assign(domains, states, position, 1 << token_class):
             return Constant(False)
         domains[position] = 0
         if self.network.is_free(domains, states):

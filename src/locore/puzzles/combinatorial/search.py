@@ -15,7 +15,7 @@ import torch
 from locore.circuits import Builder, Chain, Circuit
 from locore.circuits.conditioned import conditioned
 from locore.circuits.levels import FALSE, TRUE
-from locore.kernel.compilers.problem import CompilerLeaf, Problem, classes_of, no_model
+from locore.kernel.compilers.problem import CompilerLeaf, Problem, classes_of, unsatisfiable
 from locore.kernel.limits import check_progress, check_states
 from locore.puzzles.combinatorial.network import Component, Network, Part
 from locore.puzzles.combinatorial.propagators import ENTAILED, Padding, PropagatorState, bits
@@ -44,7 +44,7 @@ def compile_by_search(problem: Problem, leaf: CompilerLeaf, parts: Iterable[Part
     start = network.start()
     root = FALSE if start is None else _TopDownSearch(network, builder).run(*start)
     if root == FALSE:
-        raise no_model(problem.length)
+        raise unsatisfiable(problem.length)
     chain = Chain.of(builder.finish(root), torch.from_numpy(classes.token_class), classes.num_classes, problem.length)
     return Circuit(conditioned(chain), chain, structured=False)
 

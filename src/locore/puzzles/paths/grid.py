@@ -170,6 +170,10 @@ class SimpleMoves(AutomatonLeaf):
         """The ids of the moves."""
         return self.tokens
 
+    def exact_with(self, length: int) -> str:
+        """A longer memory."""
+        return f", or use memory={length - 2} or more, with which the circuit of {length} tokens is exact"
+
     def is_relaxed_at(self, length: int) -> bool:
         """Can a walk of so many moves come back to a cell that the automaton has forgotten?"""
         return length > self.memory + 2  # the source is never forgotten

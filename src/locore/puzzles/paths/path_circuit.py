@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from locore.circuits import DEAD, Circuit
 from locore.constraints import And, Constant, Constraint, Literal, Not
 from locore.kernel.circuits.reading import table_reader
-from locore.kernel.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, no_model
+from locore.kernel.compilers.problem import CompilerLeaf, Ints, Partition, Problem, classes_of, unsatisfiable
 from locore.kernel.compilers.residual import Atom
 from locore.kernel.errors import InvalidConstraint
 from locore.puzzles.paths.frontier import Frontier, Targets, path_layers
@@ -100,7 +100,7 @@ def path_circuit(problem: Problem, leaf: FixedPath) -> Circuit:
     """
     layers = leaf.layers()
     if not len(layers[0]):
-        raise no_model(problem.length)
+        raise unsatisfiable(problem.length)
     classes = classes_of(problem, leaf)
     symbol = _symbols(leaf.path, classes)
     is_edge = symbol != NEITHER
@@ -160,9 +160,9 @@ class PathState(Atom):
     layers: ClassLayers
     state: int
 
-    def after(self, position: int, number: int) -> Constraint:
+    def after(self, position: int, token_class: int) -> Constraint:
         """The state of the next layer; a constant where the path is complete or has failed."""
-        symbol = int(self.layers.symbol[number])
+        symbol = int(self.layers.symbol[token_class])
         target = DEAD if symbol == NEITHER else int(self.layers.targets[position][self.state, symbol])
         if target == DEAD or position + 1 == len(self.layers.targets):
             return Constant(target != DEAD)

@@ -21,7 +21,7 @@ import torch
 from locore.circuits import Builder, Chain, Circuit
 from locore.circuits.levels import FALSE
 from locore.constraints import And, Constant, Constraint, Count, Literal, Not, Or
-from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, no_model
+from locore.kernel.compilers.problem import CompilerLeaf, Partition, Problem, Vtree, classes_of, gathered, unsatisfiable
 from locore.kernel.compilers.ways import BY_VTREE
 from locore.kernel.constraints.structure import fold
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, InvalidConstraint, MissingExtra
@@ -150,7 +150,7 @@ def compile_sdd(problem: Problem, vtree: Vtree) -> Circuit:
     reader = _DiagramReader(diagram, Builder(problem.length, classes.num_classes), writer.bits, allowed)
     root = reader.build(diagram.root, vtree)
     if root == FALSE:
-        raise no_model(problem.length)
+        raise unsatisfiable(problem.length)
     token_class = torch.from_numpy(classes.token_class)
     return Circuit(None, Chain.of(reader.builder.finish(root), token_class, classes.num_classes, problem.length))
 
