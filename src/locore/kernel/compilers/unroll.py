@@ -60,7 +60,7 @@ def unroll(problem: Problem, automaton: TokenAutomaton) -> Circuit:
 def _classes(
     automaton: TokenAutomaton, function: Ints, number: Ints, accepting: Flags, tokenizer: Tokenizer
 ) -> tuple[Ints, Table]:
-    """Tokens that do the same among the kept states are one class: Int64[vocab], and Int32[kept states, classes], the next ones.
+    """Tokens that do the same among the kept states are one class: Int64[vocab], and Int32[kept states, classes], the next.
 
     Classes are ordered by the spelling of their first token: what goes on with a phrase begins alike, so states differ from the
     default in stretches (on ban lists this makes a circuit two to three times smaller than an order by targets).
