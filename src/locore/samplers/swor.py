@@ -110,7 +110,7 @@ class _History:
     @property
     def is_whole(self) -> bool:
         """Was all kept so far?"""
-        return not any(selection.drawn for selection in self._selections)
+        return not any(selection.share_drawn for selection in self._selections)
 
     def defence(self) -> float:
         """Share of the next selection that should go by p alone: as much as forecasts have been wrong so far.
@@ -138,7 +138,7 @@ class _History:
     def surprise(self) -> Surprise:
         """By the forecasts; the first is left out, as it knows no token yet."""
         before = self._selections[:-1] or self._selections
-        drawn = max(selection.drawn for selection in self._selections)
+        drawn = max(selection.share_drawn for selection in self._selections)
         width = sum(len(selection.chosen) for selection in before) / len(before)
         return Surprise(size_of_steps(self.totals[1:]), drawn, width)
 
@@ -294,7 +294,7 @@ class Merit:
         total = float(torch.logsumexp(self._plain, 0))
         raised = (weighed + selection.log_raise)[selection.log_raise > 0]
         drawn = math.exp(float(torch.logsumexp(raised, 0)) - total) if len(raised) else 0.0
-        return replace(selection, log_total=total, drawn=min(1.0, drawn))
+        return replace(selection, log_total=total, share_drawn=min(1.0, drawn))
 
 
 def rarity(prefixes: Prefixes, weights: Tensor) -> Tensor | None:

@@ -278,9 +278,8 @@ def _watching(queue: Queue, metrics: Metrics) -> APIRouter:
 def _shape_of(body: Common, settings: Settings) -> Shape:
     """What the answer looks like."""
     has_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    if isinstance(body, ChatRequest):
-        return Shape(settings.model_id, True, has_usage, body.calls())
-    return Shape(settings.model_id, False, has_usage, None)
+    calls = body.calls() if isinstance(body, ChatRequest) else None
+    return Shape(settings.model_id, isinstance(body, ChatRequest), has_usage, calls)
 
 
 def _sampling(settings: Settings, queue: Queue, metrics: Metrics, quotas: Quotas) -> APIRouter:

@@ -41,18 +41,18 @@ class Surprise:
 
     Attributes:
         nats: d, root mean square.
-        drawn: largest share of the weight at a position that was drawn among, not kept for certain.
+        share_drawn: largest share of the weight at a position that was drawn among, not kept for certain.
         width: prefixes at a position, in the mean.
     """
 
     nats: float
-    drawn: float
+    share_drawn: float
     width: float
 
     @property
     def unseen(self) -> float:
         """Relative error by what was not drawn."""
-        return self.nats * math.sqrt(self.drawn / self.width)
+        return self.nats * math.sqrt(self.share_drawn / self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +281,9 @@ class Blocks:
     @property
     def are_complete(self) -> bool:
         """Did each of them keep every prefix that could be completed?"""
-        return bool(self.members) and all(block.surprise is not None and not block.surprise.drawn for block in self.members)
+        return bool(self.members) and all(
+            block.surprise is not None and not block.surprise.share_drawn for block in self.members
+        )
 
     @staticmethod
     def _mean(values: list[float]) -> float:

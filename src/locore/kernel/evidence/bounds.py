@@ -70,7 +70,7 @@ def number_drawn(draws: Draws) -> tuple[float, float]:
     if not blocks.members:
         return float(max(len(blocks), draws.drawn)), 1.0
     widths = [block.surprise.width if block.surprise else len(block.row) for block in blocks.members]
-    shares = [block.surprise.drawn if block.surprise else 1.0 for block in blocks.members]
+    shares = [block.surprise.share_drawn if block.surprise else 1.0 for block in blocks.members]
     return float(sum(widths)), max(shares)
 
 

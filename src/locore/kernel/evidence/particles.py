@@ -226,10 +226,9 @@ class Particles(Estimate):
         Multiplying by an indicator keeps proper weights proper, for α ∧ indicator. Blocks are filtered before they are
         averaged, so that every error is that of α ∧ indicator; where that is not possible none is known.
         """
-        number = int(keep.sum())
-        if not number:
+        share = int(keep.sum()) / len(self)
+        if not share:
             raise ZeroWeights(f"all {len(self)} particles were refused: {reason}. Use more particles, or drop this condition.")
-        share = number / len(self)
         weights = self.log_weights[keep] + math.log(share)
         return replace(self.at(keep, weights), record=self._record_where(keep, reason, share))
 
@@ -287,6 +286,7 @@ class Particles(Estimate):
         first = ends.long().argmax(-1)
         price = -self.token_scores.gather(1, first[:, None])[:, 0][ended]
         weights = self.weights[ended]
+        # Where all that ended weighs nothing the mean is not known; it is no larger than this.
         return float((price * weights).sum() / weights.sum()) if float(weights.sum()) else float(torch.max(price))
 
     def to_json(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _thinned(blocks: Blocks, inside: Tensor, share: Tensor) -> Tensor:
     Draws keep the sum of all weights, so what one part has too much the other lacks: errors of the two do not average out. A
     few draws do not show how they differ: they are at least as far off as if what was drawn had been drawn once.
     """
-    drawn = max((block.surprise.drawn for block in blocks.members if block.surprise), default=0.0)
+    drawn = max((block.surprise.share_drawn for block in blocks.members if block.surprise), default=0.0)
     if not drawn or blocks.width < SHOWS:
         return torch.full_like(share, math.nan if drawn else 0.0)
     once = drawn * (share * (1 - share).clamp_min(0) / blocks.width).sqrt()

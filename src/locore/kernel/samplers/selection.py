@@ -30,7 +30,7 @@ class Selection:
         chosen: Long[chosen], indices of the flattened matrix in increasing order.
         log_raise: f64[chosen], −log of the probability of being chosen.
         log_total: log of the sum of all weights.
-        drawn: share of that sum that was drawn among; the rest was kept for certain.
+        share_drawn: of that sum, what was drawn among; the rest was kept for certain.
         log_left: f64[rows], log of what each row weighs without what was chosen, and of what may have been lost in f32.
         log_rows: f64[rows], log of what each row weighs.
     """
@@ -38,7 +38,7 @@ class Selection:
     chosen: Tensor
     log_raise: Tensor
     log_total: float
-    drawn: float
+    share_drawn: float
     log_left: Tensor
     log_rows: Tensor
 
@@ -103,11 +103,11 @@ def select_in_place(log_weights: Tensor, num: int, uniform: float, fine: float =
     log_raise = (threshold * times / flat[small].double()).log()
     chosen, order = torch.cat([large, small]).sort()
     raised = torch.cat([log_raise.new_zeros(len(large)), log_raise])[order]
-    drawn = float(threshold) * (num - len(large)) / total
+    share_drawn = float(threshold) * (num - len(large)) / total
     _sum_without(weights, sums, small)
     left = sums.view(rows, -1).sum(1) + width * UNDERFLOW
     log_left, log_rows = float(top) + left.log().cpu(), log_rows.cpu()
-    return Selection(chosen.cpu(), raised.cpu(), float(top) + math.log(total), drawn, log_left, log_rows)
+    return Selection(chosen.cpu(), raised.cpu(), float(top) + math.log(total), share_drawn, log_left, log_rows)
 
 
 def _all(logs: Tensor, possible: Tensor, rows: int, width: int) -> Selection:

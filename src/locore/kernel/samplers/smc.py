@@ -100,7 +100,7 @@ class SequentialMonteCarlo(Promises):
             before, prefixes = prefixes, prefixes.extended(row, token)
             prefixes.settle()
             if not prefixes.are_complete:
-                unread.add(before.log_mass + following.left_by(row, token))
+                unread.add(before.log_mass + following.left_by(row, token))  # with those that resampling left behind
                 if self.ahead is not None:
                     particles, prefixes = particles.steered(self.ahead.of(prefixes), prefixes)
                 going = prefixes.going()
