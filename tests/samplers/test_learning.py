@@ -457,7 +457,7 @@ def test_drafts_end_where_nothing_is_learned_any_more_and_what_is_certain_is_sti
     model = chain()
     circuit = compile(Literal(11, frozenset({1})), model, 12)
     told, drafted, real = [], [], NGramCounts.drafts
-    monkeypatch.setattr(rounds, "only", lambda tokens, *rest: told.append(tokens.shape[1]))
+    monkeypatch.setattr(rounds, "can_only_return", lambda tokens, *rest: told.append(tokens.shape[1]))
     monkeypatch.setattr(NGramCounts, "drafts", lambda *args: drafted.append(args[3]) or real(*args))
     Twisted(None)(model, circuit, 40, 40 * 11, torch.Generator().manual_seed(0))
     assert drafted == [9]  # the last table is made at position 8, of what was read until then

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,17 +134,13 @@ def _says_yes(phi: Potential, f: Callable[..., Any], text: str, tally: Tally, ot
     )
 
 
-@contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
+def limited(seconds: float | None) -> AbstractContextManager[None]:
     """Raise `TookTooLong` in this thread, wherever it is in Python code, once the time is up.
 
-    The function runs in the thread of its caller, as connections to databases and the like demand, and another thread rings.
+    The function runs in the thread of its caller, as connections to databases and the like demand, and another thread rings. No
+    generator stands between the two, in whose own code the exception could be lost.
     """
-    if seconds is None:
-        yield
-    else:
-        with _Alarm(seconds):
-            yield
+    return nullcontext() if seconds is None else _Alarm(seconds)
 
 
 class _Alarm:

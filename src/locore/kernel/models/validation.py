@@ -151,7 +151,7 @@ def checked_distributions(log_probs: Tensor) -> Tensor:
     wrong = mass[~((mass - 1).abs() <= MASS_ROUNDING)]
     if len(wrong):
         raise BrokenModel(
-            f"The model gave {len(wrong)} of {len(rows)} rows that are not distributions: the probabilities of one sum "
+            f"{len(wrong)} of {len(rows)} next-token distributions of the model are invalid: the probabilities of one sum "
             f"to {float(wrong[0]):.6g}, not to 1. {_LOOK_AT_THE_MODEL}"
         )
     return log_probs
