@@ -344,7 +344,7 @@ MEASURES = {
     "long_files": Measure("files of more than 400 lines", long_files, 13, 0),
     "long_functions": Measure("functions of more than 40 lines", long_functions, 0, 0),
     "generic": Measure("names that could stand anywhere", generic_names, 3, 0),
-    "library": Measure("lines of the library", lambda: lines(MODULES), 59_531, 40_000),
+    "library": Measure("lines of the library", lambda: lines(MODULES), 59_560, 40_000),
 }
 
 

@@ -82,5 +82,5 @@ def question_of(phrases: Constraint | Sequence[str], **settings: Any) -> Questio
     """
     if isinstance(phrases, Constraint):
         return Question(phrases, **settings)
-    event = negation(ban(phrases))
-    return Question(event, tuple(dict.fromkeys(phrases)), **settings)
+    listed = (phrases,) if isinstance(phrases, str) else tuple(dict.fromkeys(phrases))
+    return Question(negation(ban(listed)), listed, **settings)

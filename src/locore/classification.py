@@ -197,13 +197,14 @@ def _classified(scores: _Scores, before: _Scores | None, groups: Mapping[str, li
     def best(values: Tensor) -> Tensor:
         return torch.stack([values[group].max() for group in members])
 
+    joint = summed(scores.joint)
     return Classification(
         tuple(groups),
-        summed(scores.joint) - evidence,
+        joint - evidence,
         evidence,
         best(scores.joint / scores.tokens),
         best(scores.joint / scores.bytes),
-        None if before is None else summed(scores.joint) - summed(before.joint),
+        None if before is None else torch.where(joint > -math.inf, joint - summed(before.joint), -math.inf),
     )
 
 

@@ -109,6 +109,7 @@ def explain(
     aim = target_of(constraint)
     if aim is not None and prompt is not None:
         aim = with_prompt(aim, tokenizer_of(tokenizer, "explain"), prompt)
+    if aim is not None:
         constraint = aim if aim.factors else aim.constraint
     if aim is not None and aim.factors and len(aim.factors) == len(aim.bonuses):
         own = explain(aim.constraint, text, tokenizer)

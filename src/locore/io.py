@@ -18,6 +18,7 @@ from locore.kernel.errors import InvalidArgument
 Key = tuple[str | int, ...]
 Record = dict[str, Any]
 MOST_LETTERS = 120  # of a setting, in a message
+START = b'{"settings":'  # of a journal
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
@@ -42,6 +43,7 @@ class Journal:
         wanted = json.loads(json.dumps(dict(settings)))
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
+            self._check_start()
             cut_half_line(path)
         if not path.exists() or path.stat().st_size == 0:
             self._write({"settings": wanted})
@@ -50,6 +52,13 @@ class Journal:
         self._check(header, wanted)
         for record in records:
             self._rows[tuple(record.pop("key"))] = record
+
+    def _check_start(self) -> None:
+        """Nothing is cut off what is no journal."""
+        with self.path.open("rb") as file:
+            start = file.read(len(START))
+        if not START.startswith(start):
+            raise InvalidArgument(f"{self.path} is no journal; choose another file, or remove it.")
 
     def __contains__(self, key: Key) -> bool:
         return key in self._rows

@@ -90,7 +90,8 @@ def log_odds(
     value, interval = _within(a) - _within(b), difference_of(a, b)
     first, second = (aim.constraint for aim in aims)
     if first == negation(second) and not any(aim.factors for aim in aims):
-        value, interval = _of_opposites(a, b, value, interval, _one_holds(first, base.tokenizer))
+        drops = request.finished or request.min_new_tokens > 0 or request.canonical is not None  # some texts of either
+        value, interval = _of_opposites(a, b, value, interval, not drops and _one_holds(first, base.tokenizer))
     return LogOdds(value, interval, a, b)
 
 

@@ -287,6 +287,8 @@ def _sampled(asked: Asked, strata: Sequence[Stratum], seeds: Sequence[int]) -> l
         parts.append(Part(particles, stratum.nats, spelled(stratum.where)))
     if failed is not None and all(part.particles is None for part in parts):
         raise failed
+    if not parts:
+        raise Unsatisfiable("no text satisfies the constraint; bonuses for texts count only sequences of whole characters.")
     return parts
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import locore
 from locore import after, ban, char_count, contains, regex, template, token
 from locore.automata.regex import byte_automaton
+from locore.automata.regex.dfa import co_reachable
 from locore.automata.regex.language import ANYTHING
-from locore.kernel.automata.tables import co_reachable, minimise, product, utf8
+from locore.kernel.automata.tables import minimise, product, utf8
 from locore.kernel.errors import Unsatisfiable
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel

@@ -12,7 +12,6 @@ import locore
 from locore import choice, token
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import MarkovModel
-from locore.server.compute import is_exact_posterior
 from tests.effort import THOROUGH
 
 FALSE_ALARM = 1e-6
@@ -95,6 +94,6 @@ def test_an_exact_posterior_is_known_as_one():
 
     def found(length: int, num_particles: int, sampler: str) -> bool:
         options = {"max_new_tokens": length, "num_particles": num_particles, "sampler": sampler}
-        return is_exact_posterior(locore.generate(model, [], alpha, **options))
+        return locore.generate(model, [], alpha, **options).is_whole
 
     assert [found(2, 100, "exact"), found(6, 4, "exact"), found(2, 100, "masked")] == [True, False, False]

@@ -150,7 +150,9 @@ class Question:
         Raises:
             LocoreError: as `locore.generate`, where the prompt or an option is wrong.
         """
-        model, options = self._up_to_phrases(model), {"num_particles": PARTICLES, **options}
+        if not any(map(options.get, ("finished", "min_new_tokens", "canonical"))):  # which ask for what follows, too
+            model = self._up_to_phrases(model)
+        options = {"num_particles": PARTICLES, **options}
         if options.get("temperature") == 0 or isinstance(sampler_by_name(options.get("sampler")), SeeksMode):
             raise InvalidArgument(
                 "temperature=0 and sampler='search' look for the likeliest texts and do not say how probable an event is; "
@@ -277,7 +279,8 @@ def row_of_error(index: int, message: str, limit: float | None, prompt: Prompt =
 
 def _ending(prompt: Prompt) -> str:
     """The last letters of a prompt, for tables."""
-    last = prompt if isinstance(prompt, str) else prompt[-1] if len(prompt) else ""
+    parts = prompt if isinstance(prompt, Sequence) else ()
+    last = prompt if isinstance(prompt, str) else parts[-1] if len(parts) else ""
     said = last if isinstance(last, str) else str(last.get("content", "")) if isinstance(last, dict) else ""
     return said if len(said) <= LETTERS else f"…{said[1 - LETTERS :]}"
 

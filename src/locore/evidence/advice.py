@@ -22,7 +22,7 @@ SATISFIED = "every text satisfies the constraint"
 def use_of(level: str, draws: Estimate) -> str:
     """What may be done with particles of this verdict."""
     if draws.record.mode is not None:
-        return f"{SATISFIED}" if len(draws) > 1 else "the text satisfies the constraint"
+        return SATISFIED if len(draws) > 1 else "the text satisfies the constraint"
     return f"{SATISFIED}; {_use(level, draws)}"
 
 
@@ -30,7 +30,8 @@ def _use(level: str, draws: Estimate) -> str:
     if level == "biased":
         return "use them as examples only: they are not distributed as the model would write them"
     if draws.record.enumerated and level == "trust":
-        return "use them and their probabilities, which are exact"
+        exact = "use them and their probabilities, which are exact"
+        return exact if draws.is_whole else "use them: a sample of what was enumerated"
     if draws.record.exact_draws:
         return "use them: each is an exact draw"
     nats = reach(draws)

@@ -288,6 +288,8 @@ def help_of(name: str) -> str:
 
 def drawn_seed(given: int | None) -> int:
     """The seed that was given, or one that is drawn, which makes the run repeatable all the same."""
+    if given is not None:
+        _check_whole("seed", given, 0)
     return secrets.randbelow(SEED_RANGE) if given is None else given
 
 

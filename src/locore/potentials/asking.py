@@ -77,8 +77,8 @@ def shown(text: str) -> str:
 def _numbers(phi: Potential, answer: Any, texts: list[str]) -> Sequence[float]:
     """The answer as a list of one number for each text."""
     try:
-        values = np.asarray(answer.detach().cpu() if hasattr(answer, "detach") else answer, dtype=np.float64)
-    except (TypeError, ValueError):
+        values = np.asarray(answer.detach().cpu().double() if hasattr(answer, "detach") else answer, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):
         raise BrokenPotential(
             f"{phi!r} returned {type(answer).__name__}, which is no list of numbers; it gets a list of texts and returns as "
             "many log-factors."
@@ -102,6 +102,8 @@ def _checked(phi: Potential, value: float, text: str, ahead: bool) -> float:
             raise BrokenPotential(f"{phi!r} excludes the text {shown(text)} by -inf, which a weight of {phi.weight:g} undoes.")
         return value
     weighed = phi.weight * value
+    if weighed == math.inf:
+        raise BrokenPotential(f"{phi!r} returned {value:g} for the text {shown(text)}, which its weight makes infinite.")
     if ahead:
         return max(-MOST_AHEAD, min(weighed, phi.bound, MOST_AHEAD))
     if weighed > phi.bound + ROUNDING * (1 + abs(phi.bound)):

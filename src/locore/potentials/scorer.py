@@ -80,7 +80,7 @@ class Tilted(Wrapper):
     def _product(self, rows: Sequence[Tensor]) -> Tensor:
         total = rows[0]
         for (weight, _), row in zip(self.experts, rows[1:], strict=True):
-            total = total + weight * row
+            total = total + weight * row if weight else total  # 0 · −∞ is no number
         total = total.masked_fill(rows[0] == NEG_INF, NEG_INF)  # where p is 0 it stays so, and −∞ + ∞ is no number
         if bool((total == -NEG_INF).any()):
             raise BrokenPotential(INFINITE)

@@ -9,6 +9,7 @@ models are code, not data: they have no JSON form, and nothing that reads JSON m
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -123,7 +124,7 @@ class Expert(Factor):
     Attributes:
         model: q after its prompt.
         weight: its exponent.
-        bound: 0 for a positive weight.
+        bound: 0 unless the weight is negative.
     """
 
     model: LanguageModel
@@ -131,7 +132,7 @@ class Expert(Factor):
     bound: float = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", 0.0 if self.weight > 0 else math.inf)
+        object.__setattr__(self, "bound", 0.0 if self.weight >= 0 else math.inf)
 
     def __repr__(self) -> str:
         return f"expert({type(self.model).__name__}, weight={self.weight:g})"
@@ -208,11 +209,6 @@ class Target(Term):
         """Nats of the bonuses whose constraints hold on a finished sequence."""
         length = len(tokens)
         return sum(term.nats for term in self.bonuses if term.constraint.at(length).bind(tokenizer).evaluate(tokens, tokenizer))
-
-    @property
-    def log_most(self) -> float:
-        """Log of what all factors together cannot exceed; infinite where that is not known."""
-        return sum(factor.bound for factor in self.factors)
 
 
 def target_of(what: object) -> Target | None:
@@ -314,9 +310,10 @@ def bonus(constraint: Constraint, nats: float) -> Term:
     """
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(f"bonus needs a constraint, got {type(constraint).__name__}; use contains, ends_with, regex.")
-    if isinstance(nats, bool) or not isinstance(nats, int | float) or math.isnan(nats) or nats == math.inf:
-        raise InvalidArgument(f"nats of bonus must be a number, got {nats!r}; what must hold is a constraint, without a bonus.")
-    return Target(negation(constraint), ()) if nats == -math.inf else Bonus(constraint, float(nats))
+    if nats == math.inf:
+        raise InvalidArgument("nats of bonus must be a finite number, got inf; what must hold is a constraint alone.")
+    forbidden = nats == -math.inf
+    return Target(negation(constraint), ()) if forbidden else Bonus(constraint, number_of(nats, "nats", "bonus"))
 
 
 def _check_yes_or_no(part: object) -> None:
@@ -335,7 +332,7 @@ def _check_function(f: object, where: str, name: str, optional: bool = False) ->
 
 def number_of(value: Any, name: str, where: str) -> float:
     """A finite number as a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise InvalidArgument(f"{name} of {where} must be a finite number, got {value!r}.")
     return float(value)
 

@@ -24,7 +24,7 @@ from locore.kernel.numerics import live_lengths
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel
 from locore.samplers.masking import read
-from locore.server.compute import Run, is_exact_posterior
+from locore.server.compute import Run
 from locore.server.scoring import finite, spelling
 from locore.stopping import is_finished
 
@@ -260,7 +260,7 @@ def _locore(particles: Particles, circuit: Circuit, model: LanguageModel) -> Mes
     chosen, shares, draws = _likeliest(particles)
     scores = model.token_scores(particles.tokens) if particles.token_scores is None else particles.token_scores
     log_share, error = log_shares(particles.tokens, particles.log_weights, scores.sum(-1))
-    tokens, exact = particles.tokens[chosen], is_exact_posterior(particles)
+    tokens, exact = particles.tokens[chosen], particles.is_whole
     forced = is_forced(circuit, tokens)
     shifts = torch.where(forced, 0.0, log_share[chosen]) - scores[chosen]
     precise = forced | (error[chosen] <= FAIR_ERROR) | exact

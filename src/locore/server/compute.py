@@ -212,11 +212,6 @@ def _aim(task: Task, tokenizer: Tokenizer) -> Target:
     return wanted * locore.finished() if task.finished else wanted
 
 
-def is_exact_posterior(particles: Particles) -> bool:
-    """Are these all sequences that satisfy the constraint, with their exact probabilities?"""
-    return particles.record.enumerated and particles.record.sequences == len(particles)
-
-
 def diagnostics(particles: Particles, task: Task) -> Json:
     """What is known of particles."""
     plain = particles.to_json()

@@ -21,6 +21,12 @@ Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 
 
+def co_reachable(table: Int32, accepting: Bools) -> Bools:
+    """Bool[states]: can acceptance be reached?"""
+    flags: Bools = tables.Predecessors(table).distance(accepting) < len(table)
+    return flags
+
+
 @dataclass
 class Budget:
     """What one expression may cost. Counts, not seconds: a pattern is refused everywhere or nowhere.
@@ -89,7 +95,7 @@ class Dfa:
 
     def useful_states(self) -> list[int]:
         """The states from which a string can still be accepted."""
-        return [int(state) for state in np.flatnonzero(tables.co_reachable(self.table, self.accepting))]
+        return [int(state) for state in np.flatnonzero(co_reachable(self.table, self.accepting))]
 
     def successors(self, state: int) -> Iterator[tuple[int, CharSet]]:
         """Each next state, and the characters that lead to it."""

@@ -70,12 +70,6 @@ def reachable(table: Int32, start: int = 0) -> tuple[Int64, Int32]:
     return everything, number[table[everything]]
 
 
-def co_reachable(table: Int32, accepting: Bools) -> Bools:
-    """Bool[states]: can acceptance be reached?"""
-    flags: Bools = Predecessors(table).distance(accepting) < len(table)
-    return flags
-
-
 def product_table(
     first: Int32, second: Int32, starts: tuple[int, int], columns: Int64, check: Callable[[int], None]
 ) -> tuple[Int32, Int64, Int64]:

@@ -318,6 +318,12 @@ class Blocks:
         scores = self.token_scores if near_scores is None else near_scores
         return Blocks.of([block.times(log_factors, near_scores is not None) for block in self.members], self.tokens, scores)
 
+    def ordered(self, order: Tensor) -> Blocks:
+        """Of the same sequences in another order, Long[sequences]."""
+        assert self.tokens is not None
+        number, scores = order.argsort(), None if self.token_scores is None else self.token_scores[order]
+        return Blocks.of([replace(block, row=number[block.row]) for block in self.members], self.tokens[order], scores)
+
     def where(self, keep: Tensor) -> Blocks | None:
         """The blocks of Bool[num] sequences alone, filtered before they are averaged; None where not all are known."""
         if self.tokens is None or len(keep) != len(self.tokens):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
@@ -17,6 +18,7 @@ from locore.kernel.evidence.bounds import Estimate
 from locore.kernel.evidence.record import UNKNOWN, Draws, Record, Run
 from locore.kernel.evidence.shares import FieldValue, Posterior
 from locore.kernel.evidence.verdict import Verdict
+from locore.kernel.evidence.weighing import with_all_of_blocks
 from locore.kernel.lists import largest_first
 from locore.kernel.numerics import NEG_INF, is_end, make_generator
 from locore.kernel.plugins import cached_property
@@ -24,6 +26,9 @@ from locore.kernel.request import OWN, cut_before
 from locore.kernel.tokenizer import Tokenizer
 
 SHOWN, SHOWN_IN_NOTEBOOKS = 4, 10  # texts
+
+
+OTHER_STREAM = 0x5851F42D4C957F2D
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,7 +134,11 @@ class Particles(Estimate):
         for name, weight in zip(names, self.weights.tolist(), strict=True):
             total[name] = total.get(name, 0.0) + weight
         by_name = sorted(range(len(names)), key=names.__getitem__)
-        return self.at(torch.tensor(largest_first(by_name, lambda row: total[names[row]])))
+        order = torch.tensor(largest_first(by_name, lambda row: total[names[row]]))
+        blocks = self.blocks if self.record.resampled_from is None else None
+        if blocks is None or blocks.tokens is None or len(blocks.tokens) != len(self):
+            return self.at(order)
+        return replace(self.at(order), record=replace(self.record, blocks=blocks.ordered(order)))
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -141,7 +150,9 @@ class Particles(Estimate):
             raise InvalidArgument(f"resample needs a whole number of particles, at least 1, got {num!r}.")
         if self.record.mode is not None:
             return self.at(torch.arange(num) % len(self))
-        chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed))
+        own: Any = seed  # not the stream of a sampler that had the same seed
+        own = operator.index(own) ^ OTHER_STREAM if hasattr(own, "__index__") else own
+        chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(own))
         record = replace(
             self.record,
             drawn=self.drawn,
@@ -208,11 +219,7 @@ class Particles(Estimate):
     @cached_property
     def every(self) -> Particles:
         """All texts that were found, of which these may be a part."""
-        blocks = self.blocks
-        if blocks is None or blocks.tokens is None or self.record.resampled_from is not None:
-            return self
-        logs = blocks.log_weights() + math.log(len(blocks.tokens))
-        return replace(self, tokens=blocks.tokens, log_weights=logs, token_scores=blocks.token_scores)
+        return with_all_of_blocks(self)
 
     @cached_property  # each field asks for it
     def plain(self) -> list[Any]:

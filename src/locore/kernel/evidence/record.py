@@ -292,6 +292,11 @@ class Draws:
         return self.record.enumerated and self.record.sequences is not None and len(self) < self.record.sequences
 
     @property
+    def is_whole(self) -> bool:
+        """Are these all sequences, each with its own weight?"""
+        return self.record.enumerated and not self.is_thinned and self.record.resampled_from is None
+
+    @property
     def info(self) -> dict[str, Any]:
         """What is known of them, for readers."""
         return {**self.record.info(), "drawn": self.drawn}

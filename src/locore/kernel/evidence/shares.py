@@ -70,7 +70,7 @@ class Posterior(dict[str, float]):
 
 def shares_with_errors(draws: Draws, rows: list[list[int]]) -> Iterator[tuple[Tensor, float | None]]:
     """Bool[num] for each, and the error of its share; None where unknown, or where it is all: no spread is not no error."""
-    is_exact, most = draws.record.enumerated and draws.record.guarantee == "proper", max(1, AT_ONCE // len(draws))
+    is_exact, most = draws.is_whole and draws.record.guarantee == "proper", max(1, AT_ONCE // len(draws))
     for some in (rows[start : start + most] for start in range(0, len(rows), most)):
         inside = torch.zeros(len(some), len(draws), dtype=torch.bool)
         for each, members in zip(inside, some, strict=True):

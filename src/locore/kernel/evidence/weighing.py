@@ -63,7 +63,7 @@ def weighed(draws: D, log_factors: Callable[[Tensor], Tensor], usage: Callable[[
 def with_all_of_blocks(draws: D) -> D:
     """The draws before they were thinned, where blocks remember them: their error is that of all of them."""
     blocks = draws.blocks
-    if blocks is None or blocks.tokens is None or blocks.token_scores is None or draws.record.resampled_from is not None:
+    if blocks is None or blocks.tokens is None or draws.record.resampled_from is not None:
         return draws
     weights = blocks.log_weights() + math.log(len(blocks.tokens))
     return replace(draws, tokens=blocks.tokens, log_weights=weights, token_scores=blocks.token_scores)

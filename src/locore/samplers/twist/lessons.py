@@ -149,7 +149,8 @@ def _learning(run: Rounds, number: int, budget: int, seen: NGramCounts | None, s
         return run.alike(number, budget, None)
     counts = counts_for(run.model, run.reader)
     lessons = _Lessons(run, counts if seen is None else seen.with_more(counts))
-    beside = [lessons.counts.drafts(run.model, drafts, lessons.last + 1, run.generator)] if drafts else []
+    length = min(lessons.last + 1, run.reader.length)
+    beside = [lessons.counts.drafts(run.model, drafts, length, run.generator)] if drafts else []
     run.twisted = True
     rounds = run.rounds_of(number, budget - drafts * lessons.last, lessons.walk, beside=beside)
     run.left_aside = lessons.left_aside
