@@ -7,9 +7,9 @@ grows fewer, so nothing is ever taken back. And as listening changes no random n
 that very draw, and have its law.
 
 A sampler of one particle settles a token with each step; a population what its prefixes have in common; repetitions that are
-pooled what the last one has in common with all before it. A text that may yet be refused is never certain, however likely it is
-to pass: whoever shows it earlier takes it back now and then, or shows texts that the constraint's law has not. Before the first
-token all is certain that the constraint leaves no choice about, such as `{"name": "`.
+pooled what the last one has in common with all before it. A text that may yet give way to another is never certain, however
+likely it is to stay: whoever shows it earlier takes it back now and then. If all is refused in the end, an error follows what
+was certain. Before the first token all is certain that the constraint leaves no choice about, such as `{"name": "`.
 """
 
 from __future__ import annotations
