@@ -591,3 +591,17 @@ def test_a_table_that_is_learned_on_the_way_goes_back_no_further_than_it_is_aske
         assert log_beta[asked].shape[0] == counts.table().num_contexts and steps == made
     assert len(list(log_beta)) == 13 == len(log_beta) and steps == list(reversed(range(12)))
     look_ahead.cache_clear()
+
+
+def test_positions_that_share_rows_may_lead_to_other_numbers_of_states():
+    """As β of each state is by the rows of its own position, whatever was kept of those behind it."""
+    model = MarkovModel([0.6, 0.4], [[0.7, 0.3], [0.5, 0.5]], (1,))
+    circuit = compile(Literal(1, frozenset({0})) | Literal(2, frozenset({0})), model, 3)
+    rows, live = circuit.reader.rows, circuit.reader.live
+    assert any(rows[p] is rows[p + 1] and len(live[p + 1]) != len(live[p + 2]) for p in range(2))
+    counts = NGramCounts(2, (1,))
+    counts.draft(model, 64, 3, torch.Generator().manual_seed(0))
+    beta = look_ahead(counts.table(), circuit.reader).log_beta
+    assert [len(beta[position][0]) for position in range(4)] == [len(states) for states in live]
+    result = proper_weighting(Twisted(None, blocks=1), model, circuit, 8, runs(200), seed=0)
+    assert result.holds(1e-6), (result.z, result.estimates, result.truth)

@@ -324,7 +324,8 @@ class _Rows:
         self.column_class, self.column_context = column_class[used], column_context[used]
         sums = torch.zeros(len(entries), dtype=torch.float64).index_add_(0, entry, probs)
         self._matrix = _matrix(entries // len(column_class), place, sums.float(), (len(last), len(used)))
-        self._targets: tuple[Tensor, Tensor] | None = None  # of the latest rows; positions far apart share theirs
+        # Of the latest rows, which positions far apart share, and of so many states behind them.
+        self._targets: tuple[Tensor, int, Tensor] | None = None
         mass = torch.zeros(len(last), dtype=torch.float64).index_add_(0, owner, probs)
         self.backoff = (1 - mass).clamp_min(0.0)
 
@@ -347,13 +348,12 @@ class _Rows:
 
     def _after(self, position: int) -> Tensor:
         """Int[columns, states]: where β behind each column's class from each state lies, in β with a column for DEAD, flat."""
-        rows = self.reader.rows[position]
-        if self._targets is None or self._targets[0] is not rows:
-            states = len(self.reader.live[position + 1])
+        rows, states = self.reader.rows[position], len(self.reader.live[position + 1])
+        if self._targets is None or self._targets[0] is not rows or self._targets[1] != states:
             targets = rows.T[self.column_class].long()
             targets = torch.where(targets == DEAD, states, targets)
-            self._targets = rows, self.column_context[:, None] * (states + 1) + targets
-        return self._targets[1]
+            self._targets = rows, states, self.column_context[:, None] * (states + 1) + targets
+        return self._targets[2]
 
 
 @lru_cache(maxsize=8)
