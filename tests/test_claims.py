@@ -172,3 +172,19 @@ def test_a_label_without_probability_is_not_the_best_over_its_prior():
     )
     (label,) = locore.classify(model, ["a"], ["a", "b", "c"], prior=" ")
     assert label.by("over_prior") in ("a", "b")
+
+
+@pytest.mark.parametrize("sampler", ["auto", "best-first"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_that_may_have_missed_most_is_not_trusted(sampler, seed):
+    """After "a" the model nearly always writes half a character, which no text may end with, and seldom the other half."""
+    rare = 1e-4
+    rows = torch.full((5, 5), rare, dtype=torch.float64)
+    rows[[0, 1, 2], 2], rows[3, 4] = 1.0, 1.0
+    first = torch.tensor([0.5, 0.5 - 3 * rare, rare, rare, rare], dtype=torch.float64)
+    tokenizer = Tokenizer.from_tokens([b"a", b"b", b"\xc3", b"\xa9", None], eos_ids=(4,))
+    model = MarkovModel(first / first.sum(), rows / rows.sum(1, keepdim=True), tokenizer=tokenizer)
+    options = {"ending": "eos", "seed": seed}
+    truth = generate(model, "", locore.regex("(?s)a.*"), 8, sampler="exact", num_particles=10, **options).log_evidence
+    found = generate(model, "", locore.regex("(?s)a.*"), 8, sampler=sampler, num_particles=8, **options)
+    assert found.verdict.level != "trust" or abs(found.log_evidence - truth) < 0.1

@@ -195,8 +195,8 @@ def test_json_is_what_is_written_down():
     ("form", "message"),
     [
         ({"type": "bonus", "constraint": {"type": "true"}}, "needs the field 'nats'"),
-        ({"type": "bonus", "constraint": {"type": "true"}, "nats": "2"}, "must be a number"),
-        ({"type": "bonus", "constraint": {"type": "true"}, "nats": True}, "must be a number"),
+        ({"type": "bonus", "constraint": {"type": "true"}, "nats": "2"}, "must be a finite number"),
+        ({"type": "bonus", "constraint": {"type": "true"}, "nats": True}, "must be a finite number"),
         ({"type": "and", "of": [JSON]}, "no yes or no.*of.0"),
         ({"type": "product", "of": [JSON]}, "no product"),
         ({"type": "product", "of": JSON}, "must be a list"),
@@ -217,7 +217,7 @@ def test_arguments_that_mean_nothing_are_refused():
     with pytest.raises(InvalidConstraint, match="needs a constraint"):
         bonus(" sun", 8.0)
     for nats in (math.inf, math.nan, "8", True):
-        with pytest.raises(InvalidArgument, match="must be a number"):
+        with pytest.raises(InvalidArgument, match="must be a finite number"):
             bonus(contains("a"), nats)
     with pytest.raises(InvalidConstraint, match="multiplied only"):
         ONE | ban("a")

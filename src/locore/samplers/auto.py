@@ -104,7 +104,7 @@ class Auto(Promises):
         if search is not None and search.is_done(BestFirst.share):
             free = f"{spent:,} prefixes were read, up to where the rest of the text is free"
             read = free if search.begun else f"{spent:,} of {prefixes:,.0f} prefixes were read"
-            why = f"{read}; what they leave out is below {BestFirst.share:.1%} of p(α)"
+            why = f"{read}; what they leave out is below {BestFirst.share:.1%} of what they hold"
             return named(search.draws(num_particles, generator, self.keep_all, budget), BestFirst(), why)
         few = few or _fit_at_once(circuit, prefixes + spent, limit)
         budget = None if budget is None else budget - spent

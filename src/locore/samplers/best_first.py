@@ -201,7 +201,7 @@ class Search:
         rounds = self._rounds(texts, generator)
         if not any(len(round_.tokens) for round_ in rounds):
             raise ZeroWeights("no sequence that satisfies the constraint was found; use a larger budget, or another sampler.")
-        return pooled(rounds, num_particles, generator, bounds=self.bounds, evidence="enclosed", guided=True)
+        return pooled(rounds, num_particles, generator, bounds=self.bounds, evidence="enclosed")
 
     def _exact(self, num_particles: int, generator: torch.Generator) -> Draws:
         """All there is, thinned to the number asked for."""

@@ -68,7 +68,7 @@ class Rejection(Promises):
         while drawn < most and accepted <= num_particles and drawn < enough:
             needed = num_particles + 1 - accepted
             expected = self._expected(needed, accepted, drawn)
-            batch = min(max(needed, min(expected, BATCH)), most - drawn)
+            batch = min(max(needed, min(expected, BATCH)), most - drawn, enough - drawn)  # a stop that no draw decides
             may_cost(min(expected, most - drawn) * max(1, circuit.length - 1))
             drafts = model.sample(batch, circuit.length, generator)
             holds = circuit.accepts(drafts.tokens)
