@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "locore"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
@@ -28,6 +28,7 @@ def module_of(path: Path) -> str:
 
 
 MODULES = {module_of(path): path for path in FILES}
+FUNCTION = ast.FunctionDef, ast.AsyncFunctionDef
 STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # an import is one, or stands in one
 
 # What everything else stands on: numbers, models as a protocol, constraints over tokens, circuits and their compilation,
@@ -57,7 +58,7 @@ def _walked(tree: ast.AST, at_use: bool, for_types: bool) -> Iterator[tuple[str,
     pending = [tree]
     while pending:
         node = pending.pop()
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_function = isinstance(node, FUNCTION)
         is_typing = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         if (is_function and not at_use) or (is_typing and not for_types):
             continue
@@ -106,16 +107,19 @@ def definitions(module: str) -> dict[str, list[ast.stmt]]:
     """What a module defines, by name."""
     found: dict[str, list[ast.stmt]] = {}
     for node in ast.parse(MODULES[module].read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names = [node.name]
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
-        else:
-            continue
-        for name in names:
+        for name in names_of(node):
             found.setdefault(name, []).append(node)
     return found
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    """The names that a statement of a module or a class defines."""
+    if isinstance(node, (*FUNCTION, ast.ClassDef)):
+        return [node.name]
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
 def home(place: Place) -> Place:
@@ -176,7 +180,7 @@ def strings_of(module: str) -> Iterator[str]:
     tree = ast.parse(MODULES[module].read_text())
     said = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+        if isinstance(node, (*FUNCTION, ast.ClassDef, ast.Module)) and node.body:
             first = node.body[0]
             said.add(id(first.value) if isinstance(first, ast.Expr) else None)
     for node in ast.walk(tree):
@@ -254,29 +258,17 @@ def long_files() -> int:
 
 def long_functions() -> int:
     """Functions with more lines than one reads at once, beside their signature and docstring."""
-    bodies = [
-        node.body for module in MODULES for node in ast.walk(ast.parse(MODULES[module].read_text())) if _is_function(node)
-    ]
-    return sum(_last_line(body[-1]) - _first(body).lineno >= MOST_OF_A_FUNCTION for body in bodies)
+    nodes = (node for module in MODULES for node in ast.walk(ast.parse(MODULES[module].read_text())))
+    return sum(isinstance(node, FUNCTION) and _body_lines(node) > MOST_OF_A_FUNCTION for node in nodes)
 
 
-def _is_function(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = function.body[ast.get_docstring(function) is not None :]
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-def _first(body: list[ast.stmt]) -> ast.stmt:
-    """The first statement that is no docstring, if there is one."""
-    is_text = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
-    return body[1] if is_text and len(body) > 1 else body[0]
-
-
-def _last_line(node: ast.stmt) -> int:
-    return node.end_lineno or node.lineno
-
-
-GENERIC = frozenset(
-    {"found", "kept", "known", "made", "one", "told"}
-)  # participles and numerals: no reader can search for them
+# Participles and numerals: no reader can search for them.
+GENERIC = frozenset({"found", "kept", "known", "made", "one", "told"})
 
 
 def generic_names() -> int:
@@ -291,14 +283,14 @@ def generic_names_of(module: str) -> int:
     while pending:
         node, scope = pending.pop()
         names |= {(scope, name.strip("_")) for name in _bound(node)}
-        is_scope = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        is_scope = isinstance(node, (*FUNCTION, ast.ClassDef))
         pending += ((child, node.lineno if is_scope else scope) for child in ast.iter_child_nodes(node))
     return sum(name in GENERIC for _, name in names)
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
     """The names that a node gives to something."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(node, (*FUNCTION, ast.ClassDef)):
         yield node.name
     elif isinstance(node, ast.arg):
         yield node.arg

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 import locore
-from tests.house import FILES, SOURCE
+from tests.house import FILES, SOURCE, names_of
 
 ROOT = SOURCE.parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -28,26 +28,19 @@ def places_of(text: str) -> list[tuple[str, str]]:
     return [(path, name) for path, names in groups for name in re.findall(r"`([\w.]+)`", names)]
 
 
-def defined_in(tree: ast.AST, prefix: str = "") -> Iterator[str]:
-    """Functions, classes, methods, fields and variables; those of a class with its name before them, and alone."""
-    for node in ast.iter_child_nodes(tree):
-        names: list[str] = []
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names = [node.name]
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [target.id for target in targets if isinstance(target, ast.Name)]
-        yield from (f"{prefix}{name}" for name in names)
+def defined_in(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """Functions, classes and variables; methods and fields with the name of their class before them."""
+    for node in body:
+        yield from (f"{prefix}{name}" for name in names_of(node))
         if isinstance(node, ast.ClassDef):
-            yield from defined_in(node, f"{node.name}.")
+            yield from defined_in(node.body, f"{node.name}.")
 
 
 def known_names() -> set[str]:
     """What is defined anywhere, modules, names of samplers, and variables of the environment."""
     names = {path.stem for path in FILES} | {path.parent.name for path in FILES} | {*dir(locore), *locore.samplers.NAMED}
     for path in FILES:
-        tree = ast.parse(path.read_text())
-        names |= {part for name in defined_in(tree) for part in (name, name.rpartition(".")[2])}
+        names |= {part for name in defined_in(ast.parse(path.read_text()).body) for part in (name, name.rpartition(".")[2])}
         names |= set(re.findall(r'"(LOCORE_\w+)"', path.read_text()))
     return names
 
@@ -67,7 +60,7 @@ def test_names_are_there():
 
 @pytest.mark.parametrize(("path", "name"), places_of(PROSE))
 def test_names_are_where_they_are_said_to_be(path, name):
-    assert name in set(defined_in(ast.parse((SOURCE / path).read_text())))
+    assert name in set(defined_in(ast.parse((SOURCE / path).read_text()).body))
 
 
 def entered(call: Callable[[], object]) -> list[tuple[str, str]]:

@@ -107,13 +107,12 @@ def explain(
     if not isinstance(text, str):
         raise InvalidArgument(f"explain needs a text, got {type(text).__name__}.")
     aim = target_of(constraint)
-    if aim is not None and prompt is not None:
-        aim = with_prompt(aim, tokenizer_of(tokenizer, "explain"), prompt)
     if aim is not None:
+        aim = aim if prompt is None else with_prompt(aim, tokenizer_of(tokenizer, "explain"), prompt)
+        if aim.factors and len(aim.factors) == len(aim.bonuses):
+            own = explain(aim.constraint, text, tokenizer)
+            return Explanation("product", own.holds, of=(own, *(_worth(bonus, text, tokenizer) for bonus in aim.bonuses)))
         constraint = aim if aim.factors else aim.constraint
-    if aim is not None and aim.factors and len(aim.factors) == len(aim.bonuses):
-        own = explain(aim.constraint, text, tokenizer)
-        return Explanation("product", own.holds, of=(own, *(_worth(bonus, text, tokenizer) for bonus in aim.bonuses)))
     if not isinstance(constraint, Constraint):
         raise InvalidConstraint(
             f"explain needs a constraint, got {type(constraint).__name__}; of a potential ask its function."

@@ -19,6 +19,7 @@ Key = tuple[str | int, ...]
 Record = dict[str, Any]
 MOST_LETTERS = 120  # of a setting, in a message
 START = b'{"settings":'  # of a journal
+NO_JOURNAL = "is no journal of results; choose another folder."
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?')
 
 
@@ -58,7 +59,7 @@ class Journal:
         with self.path.open("rb") as file:
             start = file.read(len(START))
         if not START.startswith(start):
-            raise InvalidArgument(f"{self.path} is no journal; choose another file, or remove it.")
+            raise InvalidArgument(f"{self.path} {NO_JOURNAL}")
 
     def __contains__(self, key: Key) -> bool:
         return key in self._rows
@@ -92,7 +93,7 @@ class Journal:
     def _check(self, header: Any, wanted: Mapping[str, Any]) -> None:
         settings = header.get("settings") if isinstance(header, dict) else None
         if not isinstance(settings, dict):
-            raise InvalidArgument(f"{self.path} is no journal of results; choose another folder.")
+            raise InvalidArgument(f"{self.path} {NO_JOURNAL}")
         require_same(self.path, settings, wanted)
 
 

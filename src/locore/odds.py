@@ -12,7 +12,7 @@ from locore.evidence import Particles
 from locore.kernel.chat import Prompt
 from locore.kernel.compilers.problem import is_cut
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
-from locore.kernel.request import Request, drawn_seed
+from locore.kernel.request import OF_WHOLE_TEXTS, Request, drawn_seed
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import LanguageModel, load
 from locore.potentials import Target, target_of
@@ -90,8 +90,8 @@ def log_odds(
     value, interval = _within(a) - _within(b), difference_of(a, b)
     first, second = (aim.constraint for aim in aims)
     if first == negation(second) and not any(aim.factors for aim in aims):
-        drops = request.finished or request.min_new_tokens > 0 or request.canonical is not None  # some texts of either
-        value, interval = _of_opposites(a, b, value, interval, not drops and _one_holds(first, base.tokenizer))
+        all_texts = not any(getattr(request, name) for name in OF_WHOLE_TEXTS)
+        value, interval = _of_opposites(a, b, value, interval, all_texts and _one_holds(first, base.tokenizer))
     return LogOdds(value, interval, a, b)
 
 

@@ -167,10 +167,10 @@ def test_prefixes_say_what_the_model_says_of_them(eos):
     for prefixes in (whole, whole.at(torch.tensor([True, False]))):  # the second was not read, the first is below
         assert_as_read(prefixes)
         assert_as_read(prefixes.forgotten())
-        some = prefixes.at(torch.tensor([len(prefixes) - 1, 0, 0]))
-        assert_as_read(some)
-        assert_as_read(some.at(torch.tensor([0, 2])).extended(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 2])))
-        assert_as_read(some.forgotten().extended(None, torch.tensor([1, 0, 2])))
+        chosen = prefixes.at(torch.tensor([len(prefixes) - 1, 0, 0]))
+        assert_as_read(chosen)
+        assert_as_read(chosen.at(torch.tensor([0, 2])).extended(torch.tensor([1, 0, 1]), torch.tensor([0, 1, 2])))
+        assert_as_read(chosen.forgotten().extended(None, torch.tensor([1, 0, 2])))
 
 
 def assert_as_read(prefixes):

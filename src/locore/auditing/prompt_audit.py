@@ -21,6 +21,7 @@ from locore.evidence import Particles
 from locore.generate import generate
 from locore.kernel.chat import Prompt
 from locore.kernel.errors import BudgetExceeded, InvalidArgument, Unsatisfiable, ZeroWeights
+from locore.kernel.request import OF_WHOLE_TEXTS
 from locore.kernel.tokenizer import Tokenizer
 from locore.models import EndingAt, LanguageModel
 from locore.samplers import Auto, sampler_by_name
@@ -150,7 +151,7 @@ class Question:
         Raises:
             LocoreError: as `locore.generate`, where the prompt or an option is wrong.
         """
-        if not any(map(options.get, ("finished", "min_new_tokens", "canonical"))):  # which ask for what follows, too
+        if not any(map(options.get, OF_WHOLE_TEXTS)):  # what follows a phrase counts for them
             model = self._up_to_phrases(model)
         options = {"num_particles": PARTICLES, **options}
         if options.get("temperature") == 0 or isinstance(sampler_by_name(options.get("sampler")), SeeksMode):

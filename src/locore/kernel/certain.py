@@ -97,7 +97,7 @@ def apart() -> Iterator[None]:
 
 
 @contextmanager
-def with_finished(finished: Sequence[Tensor]) -> Iterator[None]:
+def including(finished: Sequence[Tensor]) -> Iterator[None]:
     """Around the last part of a run, which can also return sequences Long[num, length] that are there already."""
     scope, sequences = _scope.get(), [tokens for tokens in finished if len(tokens)]
     if scope is not None and sequences:

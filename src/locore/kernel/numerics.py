@@ -100,13 +100,13 @@ def _inverted(mass: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(mass, (uniforms * mass[:, -1])[:, None], right=True)[:, 0]
 
 
-def make_generator(seed: int | torch.Generator | None, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator of its own, never the global random state: a given one, one from a seed, or a fresh one."""
+def make_generator(seed: int | torch.Generator | None, device: torch.device | str = "cpu", stream: int = 0) -> torch.Generator:
+    """A generator of its own, never the global random state: a given one, one from a seed and a stream, or a fresh one."""
     if isinstance(seed, torch.Generator):
         return seed
     if seed is not None and not hasattr(seed, "__index__"):
         raise InvalidArgument(f"a seed must be a whole number, got {seed!r}.")
-    return torch.Generator(device).manual_seed(secrets.randbits(63) if seed is None else int(seed))
+    return torch.Generator(device).manual_seed(secrets.randbits(63) if seed is None else int(seed) ^ stream)
 
 
 def is_end(tokens: Tensor, eos_ids: Sequence[int]) -> Tensor:

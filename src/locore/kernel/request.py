@@ -36,6 +36,7 @@ SLIPS = {
 }
 MOST_TOKENS = 2**32  # of all particles together
 MOST_STOPS = 64
+OF_WHOLE_TEXTS = ("finished", "min_new_tokens", "canonical")  # options that leave texts out, beside a constraint
 SEED_RANGE = 2**31
 OWN = "the model's own"  # law
 
@@ -54,7 +55,7 @@ class Seconds:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not _is_number(self.seconds) or self.seconds <= 0:
+        if not is_number(self.seconds) or self.seconds <= 0:
             raise InvalidArgument(f"Seconds must be a positive number, got {self.seconds!r}.")
 
     def __str__(self) -> str:
@@ -124,7 +125,7 @@ class Law:
         if self.top_p == 0:
             raise InvalidArgument("top_p must be above 0; temperature=0 gives the most probable text.")
         bias: Any = self.logit_bias or {}
-        if not isinstance(bias, Mapping) or not all(str(id).isdecimal() and _is_number(nats) for id, nats in bias.items()):
+        if not isinstance(bias, Mapping) or not all(str(id).isdecimal() and is_number(nats) for id, nats in bias.items()):
             raise InvalidArgument(f"logit_bias must give a number of nats for each token id, as {{11: -5.0}}, got {bias!r}.")
         object.__setattr__(self, "logit_bias", {int(id): nats for id, nats in bias.items() if nats} or None)
 
@@ -169,7 +170,7 @@ def _check_numbers(options: Law, kind: type[Law]) -> None:
             continue
         if between is None:
             _check_whole(option.name, value, least)
-        elif not _is_number(value) or not between[0] <= value <= between[1]:
+        elif not is_number(value) or not between[0] <= value <= between[1]:
             raise InvalidArgument(f"{option.name} must be a number from {between[0]} to {between[1]}, got {value!r}.")
 
 
@@ -180,7 +181,8 @@ def _check_whole(name: str, value: object, least: int | None) -> None:
         raise InvalidArgument(f"{name} must be at least {least} and below 2**63, got {value}.")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Is it one that a float can be?"""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

@@ -9,7 +9,6 @@ models are code, not data: they have no JSON form, and nothing that reads JSON m
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from locore.constraints import Constant, Constraint, conjunction, negation
 from locore.kernel.chat import Prompt
 from locore.kernel.constraints.spelling import spelled
 from locore.kernel.errors import InvalidArgument, InvalidConstraint
+from locore.kernel.request import is_number
 from locore.kernel.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def _check_function(f: object, where: str, name: str, optional: bool = False) ->
 
 def number_of(value: Any, name: str, where: str) -> float:
     """A finite number as a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+    if not is_number(value):
         raise InvalidArgument(f"{name} of {where} must be a finite number, got {value!r}.")
     return float(value)
 

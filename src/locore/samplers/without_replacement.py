@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from locore.kernel.certain import apart, is_heard, with_finished
+from locore.kernel.certain import apart, including, is_heard
 from locore.kernel.circuits.circuit import Circuit
 from locore.kernel.circuits.reading import LeftToRight
 from locore.kernel.errors import TimedOut, ZeroWeights
@@ -146,7 +146,7 @@ class Rounds:
             self.outcomes.add(round_.tokens, round_.log_weights)
         left = budget - sum(round_.lm_tokens for round_ in done)
         try:
-            with with_finished([round_.tokens for round_ in done]):
+            with including([round_.tokens for round_ in done]):
                 return done + self._abreast(number - first, left / (number - first), of)
         except TimedOut:
             if not any(len(round_.tokens) for round_ in done):

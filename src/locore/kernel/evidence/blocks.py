@@ -319,8 +319,9 @@ class Blocks:
         return Blocks.of([block.times(log_factors, near_scores is not None) for block in self.members], self.tokens, scores)
 
     def ordered(self, order: Tensor) -> Blocks:
-        """Of the same sequences in another order, Long[sequences]."""
-        assert self.tokens is not None
+        """With the sequences in another order, Long[num]; as they are where these are not all that the blocks know."""
+        if self.tokens is None or len(order) != len(self.tokens):
+            return self
         number, scores = order.argsort(), None if self.token_scores is None else self.token_scores[order]
         return Blocks.of([replace(block, row=number[block.row]) for block in self.members], self.tokens[order], scores)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
@@ -28,7 +27,7 @@ from locore.kernel.tokenizer import Tokenizer
 SHOWN, SHOWN_IN_NOTEBOOKS = 4, 10  # texts
 
 
-OTHER_STREAM = 0x5851F42D4C957F2D
+RESAMPLING = 0x5851F42D4C957F2D  # stream of random numbers: a sampler may have had the same seed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,10 +134,8 @@ class Particles(Estimate):
             total[name] = total.get(name, 0.0) + weight
         by_name = sorted(range(len(names)), key=names.__getitem__)
         order = torch.tensor(largest_first(by_name, lambda row: total[names[row]]))
-        blocks = self.blocks if self.record.resampled_from is None else None
-        if blocks is None or blocks.tokens is None or len(blocks.tokens) != len(self):
-            return self.at(order)
-        return replace(self.at(order), record=replace(self.record, blocks=blocks.ordered(order)))
+        blocks = None if self.blocks is None else self.blocks.ordered(order)
+        return replace(self.at(order), record=replace(self.record, blocks=blocks))
 
     def resample(self, num: int = 1, seed: int | None = None) -> Particles:
         """Draw `num` equally weighted particles in proportion to the weights, independently.
@@ -150,9 +147,7 @@ class Particles(Estimate):
             raise InvalidArgument(f"resample needs a whole number of particles, at least 1, got {num!r}.")
         if self.record.mode is not None:
             return self.at(torch.arange(num) % len(self))
-        own: Any = seed  # not the stream of a sampler that had the same seed
-        own = operator.index(own) ^ OTHER_STREAM if hasattr(own, "__index__") else own
-        chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(own))
+        chosen = torch.multinomial(self.weights, num, replacement=True, generator=make_generator(seed, stream=RESAMPLING))
         record = replace(
             self.record,
             drawn=self.drawn,

@@ -334,11 +334,12 @@ class Prefixes(PlainPrefixes):
 
     def at(self, which: Tensor) -> Prefixes:
         """Some of them, Long or Bool."""
-        rows = torch.arange(len(self))[which] if self._rows is None else self._rows[which]
+        index = torch.arange(len(self))[which]
+        rows = index if self._rows is None else self._rows[index]
         tokens, scores, states = self.tokens[which], self.token_scores[which], self.states[which]
         some = Prefixes(self.model, self.reader, tokens, scores, states, self._before, rows)
         if self._cursor is not None:
-            some._cursor = SharedRows(self._cursor, torch.arange(len(self))[which])
+            some._cursor = SharedRows(self._cursor, index)
         return some
 
     def split(self, size: int) -> list[Prefixes]:
